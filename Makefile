@@ -1,0 +1,48 @@
+# Every target makes .venv itself; nothing has to be done before.
+PYTHON ?= python3
+PYTEST_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test test-all check format bench clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(STAMP) ## make .venv, or bring it up to date
+	@:
+
+# Made anew only when what it is made from has changed; the pins keep pip from looking for anything newer.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --no-input --disable-pip-version-check \
+		-c constraints.txt -e '.[lab,test,dev]' </dev/null
+	@touch $@
+
+demo: $(STAMP) ## run the main job on embedded data
+	$(BIN)/python -m fcco demo
+
+test: $(STAMP) ## run the tests and the doctests, without the slow ones
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+test-all: $(STAMP) ## run every test, the slow ones too
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(STAMP) ## ruff (lint and format) and mypy --strict over src
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP) ## let ruff format and mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## measure step times against a plain SGD step
+	$(BIN)/python benchmarks/step_time.py
+
+clean: ## remove .venv, caches and build outputs
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,80 @@
+"""fcco: finite-sum coupled compositional optimization, min_w (1/m) sum_i f_i(g_i(w)), in PyTorch."""
+
+from fcco import estimators, schedules, stages, trackers
+from fcco.adaptive import Adaptive
+from fcco.checkpoint import CheckpointError, load, save
+from fcco.evaluate import NonFiniteError
+from fcco.methods import (
+    METHODS,
+    Method,
+    alexr,
+    bsgd,
+    bspiderboost,
+    msvr_v1,
+    msvr_v1_sp,
+    msvr_v2,
+    msvr_v2_sp,
+    msvr_v3,
+    scent,
+    soap,
+    sonex,
+    sonx,
+    sox,
+    storm_v1,
+    storm_v2,
+    variant_v1,
+    variant_v2,
+    variant_v3,
+)
+from fcco.objective import Objective, objective
+from fcco.report import Diagnosis, Oracle, Report
+from fcco.sampling import BlockSampler
+from fcco.schedules import LRSchedule
+from fcco.solver import Keep, NonFinite, Solver
+from fcco.stages import Stage, StageWise
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "METHODS",
+    "Adaptive",
+    "BlockSampler",
+    "CheckpointError",
+    "Diagnosis",
+    "Keep",
+    "LRSchedule",
+    "Method",
+    "NonFinite",
+    "NonFiniteError",
+    "Objective",
+    "Oracle",
+    "Report",
+    "Solver",
+    "Stage",
+    "StageWise",
+    "alexr",
+    "bsgd",
+    "bspiderboost",
+    "estimators",
+    "load",
+    "msvr_v1",
+    "msvr_v1_sp",
+    "msvr_v2",
+    "msvr_v2_sp",
+    "msvr_v3",
+    "objective",
+    "save",
+    "scent",
+    "schedules",
+    "soap",
+    "sonex",
+    "sonx",
+    "sox",
+    "stages",
+    "storm_v1",
+    "storm_v2",
+    "trackers",
+    "variant_v1",
+    "variant_v2",
+    "variant_v3",
+]

@@ -1,0 +1,64 @@
+"""Checks at the boundary: each raises an error that names the argument and the value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+Check = Callable[[str, Any], float]
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value}")
+    return float(value)
+
+
+def rate(name: str, value: Any) -> float:
+    """A mixing rate such as alpha or beta: in (0, 1]."""
+    number = _number(name, value)
+    if not 0.0 < number <= 1.0:
+        raise ValueError(f"{name} must be in (0, 1], got {value}")
+    return number
+
+
+def fraction(name: str, value: Any) -> float:
+    """A number in [0, 1]."""
+    number = _number(name, value)
+    if not 0.0 <= number <= 1.0:
+        raise ValueError(f"{name} must be in [0, 1], got {value}")
+    return number
+
+
+def non_negative(name: str, value: Any) -> float:
+    """A finite number >= 0."""
+    number = _number(name, value)
+    if number < 0.0:
+        raise ValueError(f"{name} must be >= 0, got {value}")
+    return number
+
+
+def positive(name: str, value: Any) -> float:
+    """A finite number > 0."""
+    number = _number(name, value)
+    if number <= 0.0:
+        raise ValueError(f"{name} must be > 0, got {value}")
+    return number
+
+
+def positive_int(name: str, value: Any) -> int:
+    """A whole number >= 1."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, got {value!r} of type {type(value).__name__}")
+    if value < 1:
+        raise ValueError(f"{name} must be >= 1, got {value}")
+    return value
+
+
+def some(values: list[Any], limit: int = 8) -> str:
+    """The first few values for an error message: '3, 7, 9 and 12 more'."""
+    text = ", ".join(str(value) for value in values[:limit])
+    return text if len(values) <= limit else f"{text} and {len(values) - limit} more"

@@ -1,0 +1,204 @@
+"""BlockTable: the rows u_i. Cost per step does not depend on m; memory is one row a block plus B1 rows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fcco import _checks
+
+_NEVER = -1000.0  # log of a decay by 0: exp(-1000) is 0 in every float, and differences stay finite
+
+
+def rank_and_world() -> tuple[int, int]:
+    """This process's rank and the number of ranks; (0, 1) outside torch.distributed."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
+def owned_blocks(num_blocks: int, rank: int, world: int) -> Tensor:
+    """The blocks that a rank owns: i with i mod world = rank.
+
+    Example:
+        >>> owned_blocks(5, rank=1, world=2)
+        tensor([1, 3])
+    """
+    return torch.arange(rank, num_blocks, world)
+
+
+@final
+class BlockTable:
+    """Rows u_t (those of this rank), and what is needed of u_{t-1}: the rows that the last step replaced.
+
+    Args:
+        num_blocks: m over all ranks.
+        dim: p.
+        like: gives dtype and device.
+        log: (dim,) bool, which components hold log u; None: none of them.
+        decays: whether undrawn rows decay (kept lazily: one log-decay a row, applied when read).
+    """
+
+    def __init__(
+        self, num_blocks: int, dim: int, *, like: Tensor, log: Tensor | None = None, decays: bool = False
+    ) -> None:
+        self.rank, self.world = rank_and_world()
+        if num_blocks < self.world:
+            raise ValueError(f"num_blocks must be at least the number of ranks {self.world}, got {num_blocks}")
+        self.num_blocks, self.dim, self.log = num_blocks, dim, log
+        self.device, self.dtype = like.device, like.dtype
+        owned = len(range(self.rank, num_blocks, self.world))
+        self.rows = torch.zeros(owned, dim, dtype=self.dtype, device=self.device)
+        self.visited = torch.zeros(owned, dtype=torch.bool, device=self.device)
+        self.log_decay = torch.zeros(owned, dtype=torch.float64, device=self.device) if decays else None
+        self.log_now = self.log_before = 0.0  # running sums of log(decay), after steps t-1 and t-2
+        self.old_index = torch.empty(0, dtype=torch.int64, device=self.device)  # sorted
+        self.old_rows = self.rows[:0].clone()
+
+    @property
+    def owned(self) -> int:
+        """How many blocks this rank owns."""
+        return self.rows.shape[0]
+
+    def fill(self, u: float | Tensor) -> None:
+        """Give every row a start value: a number or (m, dim)."""
+        if isinstance(u, Tensor):
+            if u.shape != (self.num_blocks, self.dim):
+                raise ValueError(f"u0 must have shape {(self.num_blocks, self.dim)}, got {tuple(u.shape)}")
+            if not bool(torch.isfinite(u).all()):
+                raise ValueError("u0 must be finite in every row")
+            self.rows.copy_(u[self.rank :: self.world])
+        else:
+            self.rows.fill_(_checks._number("u0", u))
+        self.visited.fill_(True)
+
+    def check(self, index: Any, *, name: str = "index", repeats: bool = False) -> Tensor:
+        """The blocks asked for as (B,) int64 on the table's device, or an error that names the block."""
+        if not isinstance(index, Tensor):
+            index = _as_tensor(index, name)
+        if index.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+            raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
+        if index.dim() != 1:
+            raise ValueError(f"{name} must have shape (B,), got {tuple(index.shape)}")
+        if index.numel() == 0:
+            raise ValueError(f"{name} must name at least one block, got an empty tensor")
+        index = index.to(torch.int64)
+        low, high = int(index.min()), int(index.max())
+        if low < 0 or high >= self.num_blocks:
+            wrong = low if low < 0 else high
+            raise ValueError(f"{name} must be in 0..{self.num_blocks - 1}, got block {wrong}")
+        if not repeats:
+            self._refuse_repeats(index, name)
+        if self.world > 1 and bool((index % self.world != self.rank).any()):
+            foreign = index[index % self.world != self.rank].tolist()
+            raise ValueError(f"{name} names blocks that rank {self.rank} does not own: {_checks.some(foreign)}")
+        return index.to(self.device)
+
+    def _refuse_repeats(self, index: Tensor, name: str) -> None:
+        ordered = index.sort().values
+        again = ordered[1:][ordered[1:] == ordered[:-1]]
+        if again.numel():
+            raise ValueError(f"{name} must name each block once, got block {int(again[0])} more than once")
+
+    def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """u_{t-1} of the blocks (B, dim), and which of them (B,) were never visited."""
+        local = index // self.world
+        return self._decayed(self.rows[local], local, self.log_now), ~self.visited[local]
+
+    def read_earlier(self, index: Tensor) -> Tensor:
+        """u_{t-2} of the blocks (B, dim): the replaced rows for those drawn at t-1, else the rows."""
+        local = index // self.world
+        rows = self._decayed(self.rows[local], local, self.log_before)
+        if self.old_index.numel() == 0:
+            return rows
+        place = torch.searchsorted(self.old_index, index).clamp_(max=self.old_index.numel() - 1)
+        drawn = (self.old_index[place] == index).unsqueeze(1)
+        return torch.where(drawn, self.old_rows[place], rows)
+
+    def write(self, index: Tensor, old: Tensor, new: Tensor, decay: float) -> None:
+        """Put u_t in place of u_{t-1} for the drawn blocks; the others decay."""
+        local = index // self.world
+        self.old_index, order = index.sort()
+        self.old_rows = old[order]
+        self.rows[local] = new
+        self.visited[local] = True
+        self.log_before = self.log_now
+        if self.log_decay is not None:
+            self.log_now += max(math.log(decay), _NEVER) if decay > 0.0 else _NEVER
+            self.log_decay[local] = self.log_now
+
+    def fill_all(self, rows: Tensor) -> None:
+        """u_0 of every owned block, from a full pass."""
+        self.rows.copy_(rows)
+        self.visited.fill_(True)
+
+    def current(self) -> tuple[Tensor, Tensor]:
+        """All owned rows as of now (owned, dim), and which of them were visited."""
+        everything = torch.arange(self.owned, device=self.device)
+        return self._decayed(self.rows, everything, self.log_now), self.visited
+
+    def _decayed(self, rows: Tensor, local: Tensor, log_total: float) -> Tensor:
+        if self.log_decay is None:
+            return rows
+        decay = (log_total - self.log_decay[local]).unsqueeze(1)
+        shrunk = rows * decay.exp().to(rows.dtype)
+        return shrunk if self.log is None else torch.where(self.log, rows + decay.to(rows.dtype), shrunk)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The table over all ranks (each rank must call this), so that it loads on any number of ranks."""
+        state = {
+            "rows": self._gather(self.rows),
+            "visited": self._gather(self.visited.to(torch.uint8)),
+            "log_decay": None if self.log_decay is None else self._gather(self.log_decay),
+            "log_now": self.log_now,
+            "log_before": self.log_before,
+        }
+        old = [(self.old_index.cpu(), self.old_rows.cpu())]
+        if self.world > 1:
+            parts: list[Any] = [None] * self.world
+            dist.all_gather_object(parts, old[0])
+            old = parts
+        state["old_index"] = torch.cat([index for index, _ in old])
+        state["old_rows"] = torch.cat([rows for _, rows in old])
+        return state
+
+    def _gather(self, mine: Tensor) -> Tensor:
+        if self.world == 1:
+            return mine.clone()
+        whole = mine.new_zeros((self.num_blocks, *mine.shape[1:]))
+        whole[self.rank :: self.world] = mine
+        dist.all_reduce(whole)
+        return whole
+
+    def refuse(self, state: dict[str, Any]) -> None:
+        """Raise where a state does not fit this table."""
+        shape = tuple(state["rows"].shape)
+        if shape != (self.num_blocks, self.dim):
+            raise ValueError(f"the state has u of shape {shape}, this solver {(self.num_blocks, self.dim)}")
+        if (state["log_decay"] is None) != (self.log_decay is None):
+            raise ValueError("the state and this solver differ in whether undrawn rows decay")
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take this rank's part of the state."""
+        self.refuse(state)
+        mine = slice(self.rank, None, self.world)
+        self.rows.copy_(state["rows"][mine])
+        self.visited.copy_(state["visited"][mine].bool())
+        if self.log_decay is not None:
+            self.log_decay.copy_(state["log_decay"][mine])
+        self.log_now, self.log_before = state["log_now"], state["log_before"]
+        kept = state["old_index"] % self.world == self.rank
+        index, order = state["old_index"][kept].to(self.device).sort()
+        self.old_index = index
+        self.old_rows = state["old_rows"][kept].to(self.device, self.dtype)[order]
+
+
+def _as_tensor(index: Any, name: str) -> Tensor:
+    try:
+        return torch.as_tensor(index)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name} must be a tensor or a list of block numbers, got {index!r}") from error

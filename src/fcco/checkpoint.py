@@ -1,0 +1,134 @@
+"""Checkpoints: atomic, exact, and loadable with ``weights_only=True``."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import os
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from fcco.blocks import rank_and_world
+
+_FORMAT = "fcco checkpoint"
+_VERSION = 1
+
+
+class Stateful(Protocol):
+    """Anything with a state: a solver, a loader, a scheduler, a model."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> Any: ...
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that is damaged, foreign or does not fit."""
+
+
+def save(path: str | os.PathLike[str], *parts: Stateful) -> None:
+    """Write the states of all parts to one file; at any moment the file holds the old or the new state, whole.
+
+    Args:
+        path: the file; written aside first (``path`` + ``.partial``), flushed, then renamed.
+        parts: solver, loader, scheduler, ...: whatever has a ``state_dict``. Under torch.distributed call it on
+            every rank: the states are collective, rank 0 writes.
+    """
+    target = Path(path)
+    states = [part.state_dict() for part in parts]
+    content = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "parts": [type(part).__name__ for part in parts],
+        "states": states,
+        "digest": _digest(states),
+    }
+    if rank_and_world()[0] == 0:
+        _write(target, content)
+
+
+def _write(target: Path, content: dict[str, Any]) -> None:
+    aside = target.with_name(target.name + ".partial")
+    with open(aside, "wb") as file:
+        torch.save(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, target)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def load(path: str | os.PathLike[str], *parts: Stateful) -> None:
+    """Read a file of :func:`save` back into the same parts, in the same order.
+
+    Raises:
+        CheckpointError: where the file is damaged, foreign, or does not fit; every part is then as before.
+        FileNotFoundError: where there is no such file.
+    """
+    content = read(path)
+    names = [type(part).__name__ for part in parts]
+    if content["parts"] != names:
+        raise CheckpointError(f"{path} holds the states of {content['parts']}, asked for were {names}")
+    before = [copy.deepcopy(part.state_dict()) for part in parts]
+    try:
+        for part, state in zip(parts, content["states"], strict=True):
+            part.load_state_dict(state)
+    except Exception as error:
+        for part, state in zip(parts, before, strict=True):
+            part.load_state_dict(state)
+        raise CheckpointError(f"{path} does not fit: {error}") from error
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The content of a checkpoint, checked for damage; executes nothing from the file."""
+    if not Path(path).exists():
+        raise FileNotFoundError(f"no checkpoint at {path}")
+    try:
+        content = torch.load(path, weights_only=True, map_location="cpu")
+    except Exception as error:
+        raise CheckpointError(f"{path} is damaged or not a checkpoint: {_first_line(error)}") from error
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise CheckpointError(f"{path} is not an fcco checkpoint")
+    if content.get("version") != _VERSION:
+        raise CheckpointError(
+            f"{path} has checkpoint version {content.get('version')}; this fcco reads version {_VERSION}"
+        )
+    if _digest(content["states"]) != content.get("digest"):
+        raise CheckpointError(f"{path} is damaged: its content does not match its digest")
+    return content
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _digest(value: Any) -> str:
+    sha = hashlib.sha256()
+    _feed(sha, value)
+    return sha.hexdigest()
+
+
+def _feed(sha: Any, value: Any) -> None:
+    """Hash a nested state: types, keys, shapes and bytes, in order."""
+    if isinstance(value, Tensor):
+        plain = value.detach().cpu().contiguous()
+        sha.update(f"tensor {plain.dtype} {tuple(plain.shape)};".encode())
+        sha.update(memoryview(plain.reshape(-1).view(torch.uint8).numpy()) if plain.numel() else b"")
+    elif isinstance(value, dict):
+        sha.update(f"dict {len(value)};".encode())
+        for key, item in value.items():
+            sha.update(f"{key!r}:".encode())
+            _feed(sha, item)
+    elif isinstance(value, (list, tuple)):
+        sha.update(f"list {len(value)};".encode())
+        for item in value:
+            _feed(sha, item)
+    else:
+        sha.update(f"{type(value).__name__} {value!r};".encode())

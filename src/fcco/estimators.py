@@ -1,0 +1,110 @@
+"""Estimators: how z follows grad F. Pure: every rule is one linear combination,
+
+    z_t = k.z z_{t-1} + k.now G_t + k.previous G-_t + k.anchor G_tau + k.full Gfull_tau,
+
+so the backward passes accumulate, scaled, into one gradient buffer. A weight of None means that the
+gradient is not needed and is never computed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from fcco import _checks
+from fcco.schedules import Schedule, at
+
+
+@final
+@dataclass(frozen=True)
+class Weights:
+    """The weights of one update."""
+
+    z: float
+    now: float
+    previous: float | None = None
+    anchor: float | None = None
+    full: float | None = None
+
+
+class Estimator(ABC):
+    """How z follows grad F. Final subclasses hold hyper-parameters only."""
+
+    remembers: ClassVar[bool] = True  # z_{t-1} is needed
+
+    @abstractmethod
+    def weights(self, t: int) -> Weights:
+        """The weights of step t (1, 2, ...)."""
+
+    def starts_afresh(self, t: int) -> bool:
+        """Whether z_t ignores z_{t-1} by the method's own rule."""
+        return False
+
+
+@final
+@dataclass(frozen=True)
+class Plain(Estimator):
+    """z_t = G_t."""
+
+    remembers: ClassVar[bool] = False
+
+    def weights(self, t: int) -> Weights:
+        return Weights(z=0.0, now=1.0)
+
+    def starts_afresh(self, t: int) -> bool:
+        return True
+
+
+@final
+@dataclass(frozen=True)
+class Momentum(Estimator):
+    """z_t = (1 - alpha) z + alpha G_t (L265)."""
+
+    alpha: Schedule
+
+    def __post_init__(self) -> None:
+        at(self.alpha, 1, "alpha", _checks.rate)
+
+    def weights(self, t: int) -> Weights:
+        a = at(self.alpha, t, "alpha", _checks.rate)
+        return Weights(z=1.0 - a, now=a)
+
+
+@final
+@dataclass(frozen=True)
+class Storm(Estimator):
+    """z_t = (1 - alpha) z + G_t - (1 - alpha) G-_t (L278).
+
+    Args:
+        alpha: in (0, 1].
+        anchored: the finite-sum form (L356-363), - alpha G_tau + alpha Gfull_tau besides.
+    """
+
+    alpha: Schedule
+    anchored: bool = False
+
+    def __post_init__(self) -> None:
+        at(self.alpha, 1, "alpha", _checks.rate)
+
+    def weights(self, t: int) -> Weights:
+        a = at(self.alpha, t, "alpha", _checks.rate)
+        anchor, full = (-a, a) if self.anchored else (None, None)
+        return Weights(z=1.0 - a, now=1.0, previous=-(1.0 - a), anchor=anchor, full=full)
+
+
+@final
+@dataclass(frozen=True)
+class Sarah(Estimator):
+    """z_t = z + G_t - G-_t, and z_t = G_t of a larger batch at t = 1, 1 + period, ... (BSpiderBoost)."""
+
+    period: int
+
+    def __post_init__(self) -> None:
+        _checks.positive_int("period", self.period)
+
+    def weights(self, t: int) -> Weights:
+        return Weights(z=0.0, now=1.0) if self.starts_afresh(t) else Weights(z=1.0, now=1.0, previous=-1.0)
+
+    def starts_afresh(self, t: int) -> bool:
+        return (t - 1) % self.period == 0

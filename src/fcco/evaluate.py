@@ -1,0 +1,232 @@
+"""Evaluator: the objective's values, and its gradients into ``p.grad``; checks what the user's code returns."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from fcco import _checks, jvp
+from fcco.objective import Objective
+from fcco.rewind import Surroundings, rewound
+
+
+class NonFiniteError(ValueError):
+    """Something in a step was not finite; ``blocks`` lists the blocks that it came from."""
+
+    def __init__(self, message: str, blocks: list[int]) -> None:
+        super().__init__(message)
+        self.blocks = blocks
+
+
+class Look(NamedTuple):
+    """What one pass saw: g (B, dim) without graph, J v where asked for, f_i (B,) where a gradient was taken."""
+
+    g: Tensor
+    jvp: Tensor | None
+    f: Tensor | None
+
+
+@final
+class Evaluator:
+    """Evaluates an objective for a solver.
+
+    Args:
+        objective: the user's g and f.
+        log: (dim,) bool, which components inner returns as log g; None: none of them.
+        dtype: of the rows of u.
+    """
+
+    def __init__(self, objective: Objective, log: Tensor | None, dtype: torch.dtype) -> None:
+        named = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
+        self.objective, self.log, self.dtype = objective, log, dtype
+        self.names = [name for name, _ in named]
+        self.parameters: list[nn.Parameter] = [p for _, p in named]
+        self.surroundings = Surroundings(objective)
+        self._forward_mode = objective.forward_mode
+
+    def inner(self, index: Tensor, data: tuple[Any, ...]) -> Tensor:
+        """g (B, dim) with its graph."""
+        return self._checked(self.objective(index, *data), index)
+
+    def inner_and_jvp(
+        self, index: Tensor, data: tuple[Any, ...], tangents: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """g (B, dim) with its graph, and J v (B, dim): forward mode, or double backward where that is missing."""
+        before = self.surroundings.capture()
+        if self._forward_mode:
+            try:
+                g, product = jvp.by_forward_mode(self.objective, self.names, tangents, (index, *data))
+                return self._checked(g, index), product
+            except jvp.ForwardModeMissing as reason:
+                self._forward_mode = False
+                warnings.warn(
+                    f"forward-mode differentiation is missing ({reason}); Jacobian-vector products are taken by "
+                    "double backward from here on, at about the price of one more backward pass",
+                    stacklevel=2,
+                )
+
+        def run() -> Tensor:
+            self.surroundings.restore(before)
+            return self.inner(index, data)
+
+        return jvp.by_double_backward(self.objective, self.parameters, tangents, run)
+
+    def outer(self, index: Tensor, u: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        """f (B,) and scale * grad f (B, dim) at u; the gradient of outer's own parameters goes to ``p.grad``."""
+        leaf = u.detach().clone().requires_grad_()
+        f = self.objective.outer(index, leaf)
+        if not isinstance(f, Tensor) or f.shape != index.shape:
+            shape = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
+            raise ValueError(f"outer must return shape {tuple(index.shape)} (one value a block), got {shape}")
+        if f.requires_grad:
+            (scale * f.sum()).backward()  # type: ignore[no-untyped-call]
+        slope = torch.zeros_like(u) if leaf.grad is None else leaf.grad
+        return f.detach(), slope
+
+    def backward(self, g: Tensor, u: Tensor, slope: Tensor) -> None:
+        """Add slope times the Jacobian of g to ``p.grad``; log components are weighted by g/u."""
+        if not g.requires_grad:
+            raise ValueError("inner must depend on a trainable parameter, got a result without a graph")
+        if self.log is not None:
+            ratio = (g.detach().to(self.dtype) - u).exp()
+            slope = torch.where(self.log, slope * ratio, slope)
+        g.backward(slope.to(g.dtype))  # type: ignore[no-untyped-call]
+
+    def rows(self, g: Tensor) -> Tensor:
+        """g as rows of the table: without graph, in its dtype."""
+        return g.detach().to(self.dtype)
+
+    def _checked(self, g: Any, index: Tensor) -> Tensor:
+        shape = (index.shape[0], self.objective.dim)
+        if not isinstance(g, Tensor):
+            raise TypeError(f"inner must return a tensor of shape {shape}, got {type(g).__name__}")
+        if g.shape != shape:
+            raise ValueError(f"inner must return shape {shape} (one row a block), got {tuple(g.shape)}")
+        if not g.is_floating_point():
+            raise TypeError(f"inner must return floating point numbers, got dtype {g.dtype}")
+        if g.device != index.device:
+            raise ValueError(f"inner must return a tensor on {index.device} (as u is), got one on {g.device}")
+        return g
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """The solver reduces over ranks once a step, so DDP must not do it after every backward pass."""
+        with ExitStack() as stack:
+            for part in self.objective.modules():
+                if isinstance(part, DistributedDataParallel):
+                    stack.enter_context(part.no_sync())
+            yield
+
+
+@final
+class Draw:
+    """One draw (index, xi), looked at from several points: the same randomness at each, and of all passes
+    only the one at w_t leaves its mark on buffers and random state."""
+
+    def __init__(self, evaluator: Evaluator, index: Tensor, data: tuple[Any, ...], share: float) -> None:
+        self._evaluator, self.index, self.data = evaluator, index, data
+        self._scale = share / index.shape[0]
+        self._before = evaluator.surroundings.capture()
+        self._after: Any = None
+        self._fresh = True
+        self.finite = torch.ones_like(index, dtype=torch.bool)  # (B,)
+        self._looks: list[tuple[Sequence[Tensor] | None, Callable[[Tensor, Tensor | None], Tensor], float]] = []
+
+    def look(
+        self,
+        weights: Sequence[Tensor] | None,
+        u: Callable[[Tensor, Tensor | None], Tensor],
+        weight: float | None,
+        tangents: Sequence[Tensor] | None = None,
+    ) -> Look:
+        """Evaluate at ``weights`` (None: at w_t); where ``weight`` is given, add weight * G to ``p.grad``.
+
+        Args:
+            u: from the rows g and J v just seen, the rows at which grad f is taken.
+        """
+        evaluator, index = self._evaluator, self.index
+        if not self._fresh:
+            evaluator.surroundings.restore(self._before)
+        self._fresh = False
+        f = None
+        with rewound(evaluator.parameters, weights), evaluator.no_sync():
+            with torch.set_grad_enabled(weight is not None or tangents is not None):
+                if tangents is None:
+                    g, product = evaluator.inner(index, self.data), None
+                else:
+                    g, product = evaluator.inner_and_jvp(index, self.data, tangents)
+                    product = product.to(evaluator.dtype)
+            rows = evaluator.rows(g)
+            self.finite &= torch.isfinite(rows).all(1)
+            if weight is not None:
+                at = u(rows, product)
+                f, slope = evaluator.outer(index, at, weight * self._scale)
+                self.finite &= torch.isfinite(f)
+                evaluator.backward(g, at, slope)
+                self._looks.append((weights, lambda *_: at, weight))
+        if weights is None:
+            self._after = evaluator.surroundings.capture()
+        return Look(rows, product, f)
+
+    def settle(self) -> None:
+        """Leave buffers and random state as the pass at w_t left them."""
+        self._evaluator.surroundings.restore(self._after)
+
+    def undo(self) -> None:
+        """Leave buffers and random state as they were before the draw."""
+        self._evaluator.surroundings.restore(self._before)
+
+    def culprits(self) -> list[int]:
+        """The blocks whose gradient is not finite, found by replaying the draw block by block."""
+        found = []
+        for place, block in enumerate(self.index.tolist()):
+            if not all(self._replay(place, *seen) for seen in self._looks):
+                found.append(block)
+        return found
+
+    def _replay(
+        self,
+        place: int,
+        weights: Sequence[Tensor] | None,
+        u: Callable[[Tensor, Tensor | None], Tensor],
+        weight: float,
+    ) -> bool:
+        evaluator, only = self._evaluator, slice(place, place + 1)
+        index, data, row = self.index, self.data, only
+        size = index.shape[0]
+        if all(isinstance(item, Tensor) and item.dim() > 0 and item.shape[0] == size for item in data):
+            index, data, row = index[only], tuple(item[only] for item in data), slice(0, 1)
+        evaluator.surroundings.restore(self._before)
+        at = u(self.index, None)[only]
+        with rewound(evaluator.parameters, weights), evaluator.no_sync():
+            clear(evaluator.parameters)
+            g = evaluator.inner(index, data)[row]
+            _, slope = evaluator.outer(self.index[only], at, weight * self._scale)
+            evaluator.backward(g, at, slope)
+        gradients = [p.grad for p in evaluator.parameters if p.grad is not None]
+        return all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+
+
+def clear(parameters: Sequence[nn.Parameter]) -> None:
+    """Forget all gradients."""
+    for p in parameters:
+        p.grad = None
+
+
+def gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    """``p.grad`` of every parameter, made zero where nothing reached it."""
+    for p in parameters:
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+    return [p.grad for p in parameters if p.grad is not None]
+
+
+def name_blocks(blocks: list[int]) -> str:
+    """'blocks 3, 5' for an error message."""
+    return f"block{'s' if len(blocks) != 1 else ''} {_checks.some(blocks)}"

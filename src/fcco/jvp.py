@@ -1,0 +1,109 @@
+"""Jacobian-vector products of an objective's inner function, along with its value and graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.autograd.forward_ad as forward_ad
+from torch import Tensor, nn
+from torch.func import functional_call
+
+
+class ForwardModeMissing(Exception):
+    """Some operation in the pass has no forward-mode derivative."""
+
+
+def by_forward_mode(
+    module: nn.Module, names: Sequence[str], tangents: Sequence[Tensor], arguments: tuple[Any, ...]
+) -> tuple[Tensor, Tensor]:
+    """One pass that gives g with its graph, and J v beside it.
+
+    Args:
+        module: its forward is the function; differentiated in the parameters ``names``.
+        tangents: v, a tensor a parameter.
+
+    Returns:
+        g (B, dim) with its graph to the parameters, J v (B, dim) without one.
+    """
+    parameters = dict(module.named_parameters())
+    with forward_ad.dual_level():
+        duals = {
+            name: forward_ad.make_dual(parameters[name], v) for name, v in zip(names, tangents, strict=True)
+        }
+        try:
+            result = functional_call(module, duals, arguments)
+        except NotImplementedError as error:
+            raise ForwardModeMissing(str(error)) from error
+        except RuntimeError as error:
+            if "forward AD" in str(error) or "jvp" in str(error):
+                raise ForwardModeMissing(str(error)) from error
+            raise
+        primal, tangent = forward_ad.unpack_dual(result)
+    return primal, torch.zeros_like(primal) if tangent is None else tangent.detach()
+
+
+def by_double_backward(
+    module: nn.Module,
+    parameters: Sequence[Tensor],
+    tangents: Sequence[Tensor],
+    run: Callable[[], Tensor],
+) -> tuple[Tensor, Tensor]:
+    """The same by the derivative of s -> <J^T s, v>, for operations without forward mode.
+
+    Raises:
+        ValueError: where an operation has no second derivative either; names the layer.
+    """
+    g = run()
+    s = torch.zeros_like(g, requires_grad=True)
+    try:
+        rows = torch.autograd.grad(g, parameters, s, create_graph=True, allow_unused=True)
+        pairs = [(row, v) for row, v in zip(rows, tangents, strict=True) if row is not None]
+        along = torch.stack([(row * v).sum() for row, v in pairs]).sum()
+        (product,) = torch.autograd.grad(along, s)
+    except (RuntimeError, NotImplementedError) as error:
+        layer = find_culprit(module, parameters, run)
+        raise ValueError(
+            f"the single-point form needs a Jacobian-vector product, but {layer} supports neither forward mode "
+            f"nor double backward ({error}); use the two-point form (for example msvr_v1 for msvr_v1_sp)"
+        ) from error
+    return g, product.detach()
+
+
+def find_culprit(module: nn.Module, parameters: Sequence[Tensor], run: Callable[[], Tensor]) -> str:
+    """The first innermost layer whose output cannot be differentiated twice, by name and class."""
+    outputs: list[tuple[str, nn.Module, Any]] = []
+    with _watched(module, outputs):
+        run()
+    for name, layer, output in outputs:
+        tensor = output[0] if isinstance(output, tuple) else output
+        if isinstance(tensor, Tensor) and tensor.requires_grad and not _twice(tensor, parameters):
+            return f"layer '{name}' ({type(layer).__name__})"
+    return f"the inner function of {type(module).__name__}"
+
+
+def _twice(output: Tensor, parameters: Sequence[Tensor]) -> bool:
+    s = torch.zeros_like(output, requires_grad=True)
+    try:
+        rows = torch.autograd.grad(output, parameters, s, create_graph=True, allow_unused=True)
+        total = torch.stack([row.sum() for row in rows if row is not None]).sum()
+        torch.autograd.grad(total, s)
+    except (RuntimeError, NotImplementedError):
+        return False
+    return True
+
+
+@contextmanager
+def _watched(module: nn.Module, outputs: list[tuple[str, nn.Module, Any]]) -> Iterator[None]:
+    def watch(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        return lambda layer, _, output: outputs.append((name, layer, output))
+
+    leaves = [(name, part) for name, part in module.named_modules() if not list(part.children())]
+    handles = [part.register_forward_hook(watch(name)) for name, part in leaves]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

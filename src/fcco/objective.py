@@ -1,0 +1,172 @@
+"""Objective: the user's inner functions g_i and outer functions f_i."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fcco import _checks
+
+
+class Objective(nn.Module):
+    r"""A coupled compositional objective :math:`F(w) = \frac1m \sum_i f_i(g_i(w))`.
+
+    Subclass it, write :meth:`inner` and :meth:`outer`, and register the model (and any other trained
+    variables) as attributes, so that ``objective.parameters()`` is all that an optimizer needs.
+
+    Args:
+        num_blocks: m, how many inner functions there are.
+        dim: p, how many components each g_i has.
+        log: True (or one flag a component) where :meth:`inner` returns log g instead of g. Rows then store
+            log u and :meth:`outer` receives log u: exponentials of any size stay finite.
+
+    Example:
+        >>> class Quadratic(Objective):
+        ...     def __init__(self):
+        ...         super().__init__(num_blocks=3, dim=1)
+        ...         self.w = nn.Parameter(torch.zeros(2))
+        ...     def inner(self, index, x):          # x: (B, B2, 2) -> (B, 1)
+        ...         return (x @ self.w).mean(1, keepdim=True)
+        ...     def outer(self, index, u):          # (B, 1) -> (B,)
+        ...         return u.square().squeeze(1)
+        >>> objective = Quadratic()
+        >>> objective(torch.tensor([0, 2]), torch.ones(2, 4, 2)).shape
+        torch.Size([2, 1])
+    """
+
+    #: False where :meth:`inner` reaches parameters other than through this module's attributes (closures):
+    #: Jacobian-vector products are then taken by double backward instead of forward mode.
+    forward_mode: bool = True
+
+    def __init__(self, num_blocks: int, dim: int = 1, log: bool | Sequence[bool] = False) -> None:
+        super().__init__()
+        self.num_blocks = _checks.positive_int("num_blocks", num_blocks)
+        self.dim = _checks.positive_int("dim", dim)
+        flags = (log,) * dim if isinstance(log, bool) else tuple(log)
+        if len(flags) != dim or not all(isinstance(flag, bool) for flag in flags):
+            raise ValueError(f"log must be a bool or {dim} bools (one a component of g), got {log!r}")
+        self.log: tuple[bool, ...] = flags
+
+    def inner(self, index: Tensor, *data: Any) -> Tensor:
+        """One noisy look at g_i(w; xi), a row a block (log g where ``log`` says so).
+
+        Args:
+            index: (B,) int64, which blocks.
+            data: their samples, as the loader yields them.
+
+        Returns:
+            (B, dim).
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define inner(index, *data)")
+
+    def outer(self, index: Tensor, u: Tensor) -> Tensor:
+        """f_i(u_i), a value a block. It may have parameters of its own (a temperature, a threshold).
+
+        Args:
+            index: (B,) int64, which blocks.
+            u: (B, dim), log u where ``log`` says so.
+
+        Returns:
+            (B,).
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define outer(index, u)")
+
+    def project(self, u: Tensor) -> Tensor:
+        """Put rows u (B, dim) back onto the range of g; the default leaves them as they are."""
+        return u
+
+    def samples(self, index: Tensor, *data: Any) -> int:
+        """How many examples were drawn for this batch.
+
+        The default reads the first tensor: (B1, B2, ...) laid out by block counts B1*B2, any other leading
+        size K counts K; a ready batch counts its examples.
+        """
+        for item in data:
+            x = getattr(item, "x", item)
+            if isinstance(x, Tensor) and x.dim() > 0:
+                by_block = x is item and x.dim() > 1 and x.shape[0] == index.shape[0]
+                return x.shape[0] * x.shape[1] if by_block else x.shape[0]
+        return int(index.shape[0])
+
+    def forward(self, index: Tensor, *data: Any) -> Tensor:
+        """The same as :meth:`inner`, so that hooks, DDP and ``functional_call`` see it."""
+        return self.inner(index, *data)
+
+
+class FunctionalObjective(Objective):
+    """An objective from two functions; made by :func:`objective`."""
+
+    forward_mode = False
+
+    def __init__(
+        self,
+        inner: Callable[..., Tensor],
+        outer: Callable[[Tensor, Tensor], Tensor],
+        num_blocks: int,
+        dim: int,
+        log: bool | Sequence[bool],
+        project: Callable[[Tensor], Tensor] | None,
+        samples: Callable[..., int] | None,
+        parameters: nn.Module | Iterable[Tensor],
+    ) -> None:
+        super().__init__(num_blocks, dim, log)
+        self._inner, self._outer, self._project, self._samples = inner, outer, project, samples
+        if isinstance(parameters, nn.Module):
+            self.model = parameters
+        else:
+            self.trained = nn.ParameterList(parameters)
+
+    def inner(self, index: Tensor, *data: Any) -> Tensor:
+        return self._inner(index, *data)
+
+    def outer(self, index: Tensor, u: Tensor) -> Tensor:
+        return self._outer(index, u)
+
+    def project(self, u: Tensor) -> Tensor:
+        return u if self._project is None else self._project(u)
+
+    def samples(self, index: Tensor, *data: Any) -> int:
+        return super().samples(index, *data) if self._samples is None else self._samples(index, *data)
+
+
+def objective(
+    inner: Callable[..., Tensor],
+    outer: Callable[[Tensor, Tensor], Tensor],
+    *,
+    num_blocks: int,
+    parameters: nn.Module | Iterable[Tensor],
+    dim: int = 1,
+    log: bool | Sequence[bool] = False,
+    project: Callable[[Tensor], Tensor] | None = None,
+    samples: Callable[..., int] | None = None,
+) -> Objective:
+    """An :class:`Objective` from two functions, for those who do not want a class.
+
+    Args:
+        inner: ``inner(index, *data) -> (B, dim)``, as :meth:`Objective.inner`.
+        outer: ``outer(index, u) -> (B,)``, as :meth:`Objective.outer`.
+        num_blocks: m.
+        parameters: the module, or the ``nn.Parameter`` s, that the two functions use.
+        dim: p.
+        log: as in :class:`Objective`.
+        project: optional ``project(u) -> u``.
+        samples: optional ``samples(index, *data) -> int``.
+
+    Example:
+        >>> w = nn.Parameter(torch.zeros(2))
+        >>> f = objective(lambda i, x: (x @ w).mean(1, keepdim=True), lambda i, u: u.square().squeeze(1),
+        ...               num_blocks=3, parameters=[w])
+        >>> f.num_blocks, f.dim
+        (3, 1)
+    """
+    for name, function in (("inner", inner), ("outer", outer)):
+        if not callable(function):
+            raise TypeError(f"{name} must be a function, got {function!r}")
+    if not isinstance(parameters, nn.Module):
+        parameters = list(parameters)
+        if not all(isinstance(p, nn.Parameter) for p in parameters):
+            raise TypeError("parameters must be a module or a list of torch.nn.Parameter")
+    return FunctionalObjective(inner, outer, num_blocks, dim, log, project, samples, parameters)

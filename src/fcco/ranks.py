@@ -1,0 +1,31 @@
+"""The solver's one reduction over ranks."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fcco.blocks import rank_and_world
+
+
+@torch.no_grad()
+def average_over_ranks(grads: list[Tensor], finite: Tensor) -> Tensor:
+    """Average the gradients over ranks, in place, and say whether ``finite`` holds on all of them.
+
+    One all-reduce for each dtype; the flag travels with the first.
+    """
+    _, world = rank_and_world()
+    if world == 1:
+        return finite
+    for place, dtype in enumerate({gradient.dtype: None for gradient in grads}):
+        mine = [gradient for gradient in grads if gradient.dtype == dtype]
+        flag = (~finite).to(dtype).reshape(1)
+        flat = torch.cat([gradient.reshape(-1) for gradient in mine] + [flag])
+        dist.all_reduce(flat)
+        parts = flat[:-1].div_(world).split([gradient.numel() for gradient in mine])
+        for gradient, part in zip(mine, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+        if place == 0:
+            finite = flat[-1] == 0
+    return finite

@@ -1,0 +1,110 @@
+"""Evaluate at earlier weights, with the same xi: parameters, buffers and random state are put back after.
+
+Values are copied in place, never swapped by pointer, so that DDP, torch.compile and hooks keep working.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+
+@final
+class Randomness:
+    """Every source of random numbers that a module may use: torch's (CPU and the devices at hand), Python's,
+    numpy's where it is loaded, and generators that the module holds itself."""
+
+    def __init__(self, module: nn.Module) -> None:
+        devices = {p.device for p in module.parameters()} | {b.device for b in module.buffers()}
+        self._cuda = sorted({d.index or 0 for d in devices if d.type == "cuda"})
+        self._generators = [
+            value
+            for part in module.modules()
+            for value in vars(part).values()
+            if isinstance(value, torch.Generator)
+        ]
+
+    def capture(self) -> dict[str, Any]:
+        """The states, as tensors and plain values (they load with ``weights_only=True``)."""
+        state: dict[str, Any] = {
+            "torch": torch.get_rng_state(),
+            "cuda": [torch.cuda.get_rng_state(index) for index in self._cuda],
+            "python": random.getstate(),
+            "own": [generator.get_state() for generator in self._generators],
+        }
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            name, keys, *rest = numpy.random.get_state()
+            state["numpy"] = (str(name), torch.from_numpy(keys.astype("int64")), *rest)
+        return state
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Put the states back; those of devices that are not here are passed over."""
+        torch.set_rng_state(state["torch"])
+        for index, cuda in zip(self._cuda, state["cuda"], strict=False):
+            torch.cuda.set_rng_state(cuda, index)
+        random.setstate(state["python"])
+        for generator, own in zip(self._generators, state["own"], strict=False):
+            generator.set_state(own)
+        if "numpy" in state and "numpy" in sys.modules:
+            name, keys, *rest = state["numpy"]
+            sys.modules["numpy"].random.set_state((name, keys.numpy().astype("uint32"), *rest))
+
+
+@final
+class Surroundings:
+    """What a pass changes beside its result: buffers (BatchNorm's statistics, ...) and random state."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self.randomness = Randomness(module)
+
+    @torch.no_grad()
+    def capture(self) -> tuple[list[tuple[nn.Module, str, Tensor]], dict[str, Any]]:
+        """A copy of all buffers and random states."""
+        buffers = [
+            (part, name, buffer.clone())
+            for part in self._module.modules()
+            for name, buffer in part._buffers.items()
+            if buffer is not None
+        ]
+        return buffers, self.randomness.capture()
+
+    @torch.no_grad()
+    def restore(self, saved: tuple[list[tuple[nn.Module, str, Tensor]], dict[str, Any]]) -> None:
+        """Put them back, in place where the shape is still the same."""
+        buffers, states = saved
+        for part, name, value in buffers:
+            current = part._buffers.get(name)
+            if current is not None and current.shape == value.shape:
+                current.copy_(value)
+            else:
+                part._buffers[name] = value.clone()
+        self.randomness.restore(states)
+
+
+@torch.no_grad()
+def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    """targets <- sources, in place."""
+    torch._foreach_copy_(list(targets), list(sources))
+
+
+@contextmanager
+def rewound(parameters: Sequence[Tensor], weights: Sequence[Tensor] | None) -> Iterator[None]:
+    """Within the block the parameters hold ``weights`` (None: as they are); after it, what they held before."""
+    if weights is None:
+        yield
+        return
+    with torch.no_grad():
+        kept = [p.detach().clone() for p in parameters]
+    try:
+        copy_into(parameters, weights)
+        yield
+    finally:
+        copy_into(parameters, kept)

@@ -1,0 +1,464 @@
+"""Solver: carries the state, looks at the objective where the method asks, leaves z in ``p.grad``, steps."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, TypeVar, final
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from fcco import _checks, state
+from fcco.blocks import BlockTable
+from fcco.estimators import Weights
+from fcco.evaluate import Draw, Evaluator, Look, NonFiniteError, clear, gradients, name_blocks
+from fcco.fullpass import FullPass, full_gradient, full_values
+from fcco.methods import Method
+from fcco.objective import Objective
+from fcco.ranks import average_over_ranks
+from fcco.report import Diagnosis, Oracle, Report
+from fcco.reservoir import Reservoir
+from fcco.rewind import copy_into
+from fcco.trackers import Coefficients, OwnRate, Values, combine, floor
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+class NonFinite(StrEnum):
+    """What to do where a step meets a number that is not finite."""
+
+    RAISE = "raise"
+    SKIP = "skip"
+
+
+class Keep(StrEnum):
+    """Which iterate ``kept()`` returns: the last one, or one drawn uniformly over the run, as in the theory."""
+
+    LAST = "last"
+    UNIFORM = "uniform"
+
+
+@final
+@dataclass
+class Anchor:
+    """v3's anchor: w_tau, g_i(w_tau), u_{tau-1} as it weighs the gradients, and Gfull_tau."""
+
+    weights: list[Tensor]
+    g: Tensor
+    u: Tensor
+    gradient: list[Tensor]
+
+
+@final
+class Solver:
+    r"""Minimises :math:`F(w) = \frac1m \sum_i f_i(g_i(w))` by any method of :data:`fcco.METHODS`.
+
+    ::
+
+        for t = 1, 2, ...:
+            g, g- = g_i(w_t; xi), g_i(w_{t-1}; xi)                   for the drawn blocks i in B_t
+            u_t   = tracker(u_{t-1}, g, g-)                          the other blocks keep u
+            z_t   = estimator(z_{t-1}, G_t, G-_t)                    G = mean of grad f_i(u_i) grad g_i(w; xi)
+            w_{t+1} = optimizer(w_t, z_t)
+
+    Args:
+        objective: the user's f and g; every parameter of it that requires a gradient is trained.
+        optimizer: any torch optimizer over all those parameters; it finds z_t in ``p.grad``.
+        method: a recipe's result, for example ``fcco.msvr_v2(alpha=0.1, beta=0.1)``.
+        radius: project z onto the ball of this radius (C_F in the paper); None: do not.
+        full_pass: for methods with an anchor: a function that returns an iterator of ``(index, *data)``, the
+            arguments of ``step``; the rows that inner returns for them must SUM per block to g_i(w).
+        normalize: step along z/||z||, for the constant-free schedules.
+        u0: start rows, a number or (m, dim), taken literally; None: a block starts at its first look.
+        z0: start z, a number or one tensor a parameter, taken literally; None: z_1 = G_1.
+        nonfinite: raise (the default), or skip the step and count it in ``skipped``.
+        keep: which iterate ``kept()`` returns.
+        seed: of the reservoir behind ``keep``.
+
+    Example:
+        >>> import fcco
+        >>> w = torch.nn.Parameter(torch.ones(2))
+        >>> f = fcco.objective(lambda i, x: (x @ w).mean(1, keepdim=True), lambda i, u: u.square().squeeze(1),
+        ...                    num_blocks=4, parameters=[w])
+        >>> solver = Solver(f, torch.optim.SGD([w], lr=0.1), fcco.msvr_v2(alpha=0.5, beta=0.5))
+        >>> report = solver.step(torch.tensor([0, 3]), torch.ones(2, 8, 2))
+        >>> report.step, report.samples, report.value
+        (1, 16, 4.0)
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        optimizer: Optimizer,
+        method: Method,
+        *,
+        radius: float | None = None,
+        full_pass: FullPass | None = None,
+        normalize: bool = False,
+        u0: float | Tensor | None = None,
+        z0: float | Sequence[Tensor] | None = None,
+        nonfinite: NonFinite | str = NonFinite.RAISE,
+        keep: Keep | str = Keep.LAST,
+        seed: int = 0,
+    ) -> None:
+        _check_parts(objective, optimizer, method, full_pass)
+        if radius is not None:
+            _checks.positive("radius", radius)
+        self.objective, self.optimizer, self.method = objective, optimizer, method
+        self.radius, self.full_pass, self.normalize = radius, full_pass, normalize
+        self.nonfinite, self.keep = _choice(NonFinite, nonfinite, "nonfinite"), _choice(Keep, keep, "keep")
+        first = next(p for p in objective.parameters() if p.requires_grad)
+        like = torch.empty(0, dtype=torch.promote_types(first.dtype, torch.float32), device=first.device)
+        self.log = torch.tensor(objective.log, device=first.device) if any(objective.log) else None
+        self._evaluator = Evaluator(objective, self.log, like.dtype)
+        self.parameters = self._evaluator.parameters
+        decays = method.tracker.decay(1) != 1.0
+        self.table = BlockTable(objective.num_blocks, objective.dim, like=like, log=self.log, decays=decays)
+        self.t = self.samples = self.skipped = 0
+        self.oracle = Oracle()
+        self.previous: list[Tensor] | None = None  # w_{t-1}
+        self.anchor: Anchor | None = None
+        self._renew = False
+        self._anchored_at = 0
+        self._z = None if z0 is None else _start_z(z0, self.parameters)
+        if u0 is not None:
+            self.table.fill(u0)
+        self._reservoir = Reservoir(objective, seed) if self.keep is Keep.UNIFORM else None
+        if radius is None and getattr(method.tracker, "single_point", False):
+            warnings.warn(
+                f"the theory of {method.name} needs a bounded step: give the Solver a radius (the paper's C_F)",
+                stacklevel=2,
+            )
+
+    # ------------------------------------------------------------------ the algorithm box
+
+    def step(self, index: Any, *data: Any) -> Report:
+        """Take one step.
+
+        Args:
+            index: (B,) the blocks drawn, each once.
+            data: their samples, handed to ``objective.inner``.
+
+        Raises:
+            NonFiniteError: where g, f or the gradient is not finite; names the blocks.
+        """
+        index = self.table.check(index)
+        try:
+            with self._all_or_nothing():
+                return self._step(self.t + 1, index, data)
+        except NonFiniteError:
+            if self.nonfinite is NonFinite.RAISE:
+                raise
+        self.skipped += 1
+        self.samples += self.objective.samples(index, *data)
+        return Report(self.t, self.samples, self.oracle, True, None, None, None)
+
+    def _step(self, t: int, index: Tensor, data: tuple[Any, ...]) -> Report:
+        method = self.method
+        if self._anchor_is_due(t):
+            self._renew_anchor(t)
+        u, new = self.table.read(index)  # u_{t-1}
+        c = method.tracker.coefficients(t, self.table.owned / index.shape[0], u)
+        k = self._first_weights(method.estimator.weights(t))
+        if self.previous is None and self._looks_back(c, k):
+            self.previous = [p.detach().clone() for p in self.parameters]  # w_0 = w_1
+
+        draw = Draw(self._evaluator, index, data, self.table.owned * self.table.world / self.table.num_blocks)
+        clear(self.parameters)
+        tangents = None if c.jvp is None else self._moved()
+
+        def update(g: Tensor, previous: Tensor | None, anchor: Tensor | None, jvp: Tensor | None) -> Tensor:
+            full = None if c.full is None or self.anchor is None else self.anchor.g[index // self.table.world]
+            u_t = combine(c, Values(u, g, previous, anchor, full, jvp), self.log)
+            return self.objective.project(torch.where(new.unsqueeze(1), g, u_t))
+
+        def weighing(rows: Tensor, g: Tensor) -> Tensor:
+            return floor(rows, g, c.beta, self.log)
+
+        previous = anchor = None
+        if method.lag == 1:
+            now = draw.look(None, lambda g, _: weighing(_first(new, g, u), g), k.now, tangents)
+            if c.previous is not None or k.previous is not None:
+                u_earlier = _first(new, now.g, self.table.read_earlier(index))  # u_{t-2}
+                previous = draw.look(self.previous, lambda g, _: weighing(u_earlier, g), k.previous)
+            if self.anchor is not None and (c.anchor is not None or k.anchor is not None):
+                u_anchor = self.anchor.u[index // self.table.world]  # u_{tau-1}
+                anchor = draw.look(self.anchor.weights, lambda _, __: u_anchor, k.anchor)
+        else:
+            if c.previous is not None or k.previous is not None:
+                own = torch.ones_like(new) if method.tracker.memoryless else new
+                previous = draw.look(self.previous, lambda g, _: weighing(_first(own, g, u), g), k.previous)
+            seen = None if previous is None else previous.g
+            now = draw.look(None, lambda g, jvp: weighing(update(g, seen, None, jvp), g), k.now, tangents)
+        u_t = update(now.g, previous and previous.g, anchor and anchor.g, now.jvp)
+
+        self._finish_z(k, draw)
+        return self._commit(t, draw, u, u_t, [look for look in (now, previous, anchor) if look is not None])
+
+    def _finish_z(self, k: Weights, draw: Draw) -> None:
+        """``p.grad`` holds the scaled sum of G's: make it z_t, projected; nothing is stored yet."""
+        grads = gradients(self.parameters)
+        finite = average_over_ranks(grads, draw.finite.all())
+        if self._z is not None and k.z != 0.0:
+            torch._foreach_add_(grads, self._z, alpha=k.z)
+        if self.anchor is not None and k.full is not None:
+            torch._foreach_add_(grads, self.anchor.gradient, alpha=k.full)
+        if self.radius is not None:
+            norm = torch.nn.utils.get_total_norm(grads)
+            torch._foreach_mul_(grads, (self.radius / norm).clamp(max=1.0))
+        if not bool(finite & _all_finite(grads)):
+            self._raise_nonfinite(draw)
+
+    def _commit(self, t: int, draw: Draw, u: Tensor, u_t: Tensor, looks: list[Look]) -> Report:
+        """Store u_t, z_t and w_t, take the optimizer's step; nothing before this line was kept."""
+        now, index = looks[0], draw.index
+        draw.settle()
+        grads = gradients(self.parameters)
+        if self.method.estimator.remembers:
+            if self._z is None:
+                self._z = [gradient.clone() for gradient in grads]
+            copy_into(self._z, grads)
+        if self.previous is not None:
+            copy_into(self.previous, self.parameters)
+        if self._reservoir is not None:
+            self._reservoir.offer(t)
+        if self.normalize:
+            norm = torch.nn.utils.get_total_norm(grads)
+            torch._foreach_div_(grads, torch.where(norm > 0, norm, 1.0))
+        self.table.write(index, torch.where(self._was_new(index), now.g, u), u_t, self.method.tracker.decay(t))
+        self._count(draw, looks)
+        self.t = t
+        self.optimizer.step()
+        return Report(t, self.samples, self.oracle, False, now.f, u_t, now.g)
+
+    def _count(self, draw: Draw, looks: list[Look]) -> None:
+        drawn = self.objective.samples(draw.index, *draw.data)
+        self.samples += drawn
+        self.oracle = self.oracle.plus(
+            g=drawn * len(looks),
+            j=drawn * sum(look.f is not None for look in looks),
+            jvp=drawn * sum(look.jvp is not None for look in looks),
+        )
+
+    def _was_new(self, index: Tensor) -> Tensor:
+        return ~self.table.visited[index // self.table.world].unsqueeze(1)
+
+    def _first_weights(self, k: Weights) -> Weights:
+        """z_1 = G_1 where no z_0 was given."""
+        if self._z is not None or not self.method.estimator.remembers:
+            return k
+        return replace(k, z=0.0, now=1.0, previous=None if k.previous is None else 0.0)
+
+    def _looks_back(self, c: Coefficients, k: Weights) -> bool:
+        return c.previous is not None or c.jvp is not None or k.previous is not None
+
+    def _moved(self) -> list[Tensor]:
+        assert self.previous is not None
+        with torch.no_grad():
+            return [p - before for p, before in zip(self.parameters, self.previous, strict=True)]
+
+    # ------------------------------------------------------------------ the anchor of the finite-sum forms
+
+    def renew_anchor(self) -> None:
+        """Renew the anchor at the next step, whatever the period; u is left alone (a new stage does this)."""
+        self._renew = self.method.period is not None and self.t > 0
+
+    def _anchor_is_due(self, t: int) -> bool:
+        period = self.method.period
+        if period is None:
+            return False
+        return self.anchor is None or self._renew or t - self._anchored_at >= period
+
+    def _renew_anchor(self, t: int) -> None:
+        """tau = t: w_tau, g(w_tau), u_{tau-1} and Gfull; the very first pass also gives u_0 and z_0."""
+        assert self.full_pass is not None
+        evaluator, table = self._evaluator, self.table
+        start = not bool(table.visited.all())
+        saved = evaluator.surroundings.capture()
+        try:
+            g, samples = None, 0
+            if start or self.log is not None:  # the safeguard needs g(w_tau) before the gradient
+                g, samples = full_values(evaluator, table, self.full_pass)
+            if start and g is not None:
+                table.fill_all(torch.where(table.visited.unsqueeze(1), table.rows, g))
+            rows, _ = table.current()
+            u = rows.clone()
+            if g is not None:
+                beta = self.method.tracker.coefficients(t, 1.0, u).beta
+                u = floor(u, g, beta, self.log)
+            clear(self.parameters)
+            _, again, samples = full_gradient(evaluator, table, self.full_pass, u)
+        finally:
+            evaluator.surroundings.restore(saved)
+        grads = gradients(self.parameters)
+        average_over_ranks(grads, torch.ones((), dtype=torch.bool, device=table.device))
+        g = again if g is None else g
+        if not bool(torch.isfinite(g).all() & _all_finite(grads)):
+            raise NonFiniteError("the full pass at the anchor gave values that are not finite", [])
+        weights = [p.detach().clone() for p in self.parameters]
+        self.anchor = Anchor(weights, g, u, [gradient.clone() for gradient in grads])
+        if self._z is None:
+            self._z = [gradient.clone() for gradient in grads]
+        self._anchored_at, self._renew = t, False
+        self.samples += samples
+        self.oracle = self.oracle.plus(g=samples, j=samples)
+
+    # ------------------------------------------------------------------ failing without a trace
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Where the step fails: weights, u, z, buffers, random state and counters as they were before it."""
+        names = ("t", "samples", "oracle", "anchor", "previous", "_z", "_renew", "_anchored_at")
+        before = {name: getattr(self, name) for name in names}
+        visited = self.table.visited.clone() if self._anchor_is_due(self.t + 1) else None
+        saved = self._evaluator.surroundings.capture()
+        try:
+            yield
+        except BaseException:
+            for name, value in before.items():
+                setattr(self, name, value)
+            if visited is not None:
+                self.table.visited.copy_(visited)
+                self.table.rows.masked_fill_(~visited.unsqueeze(1), 0.0)
+            self._evaluator.surroundings.restore(saved)
+            raise
+
+    def _raise_nonfinite(self, draw: Draw) -> None:
+        bad = draw.index[~draw.finite].tolist()
+        if bad:
+            raise NonFiniteError(f"g or f is not finite for {name_blocks(bad)}", bad)
+        bad = draw.culprits()
+        if bad:
+            raise NonFiniteError(f"the gradient is not finite for {name_blocks(bad)}", bad)
+        blocks = draw.index.tolist()
+        raise NonFiniteError(f"the gradient is not finite for some of {name_blocks(blocks)}", blocks)
+
+    # ------------------------------------------------------------------ looking at it
+
+    @property
+    def z(self) -> list[Tensor] | None:
+        """z_t, a tensor a parameter; None before the first step. Plain estimators keep it in ``p.grad`` only."""
+        if self._z is not None:
+            return self._z
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        return grads if self.t > 0 and len(grads) == len(self.parameters) else None
+
+    def u(self) -> Tensor:
+        """The rows u_t of this rank's blocks (m, dim); rows of blocks never visited are zero."""
+        return self.table.current()[0].clone()
+
+    def kept(self) -> dict[str, Tensor]:
+        """The objective's ``state_dict`` at the iterate that ``keep`` chose (weights and buffers)."""
+        chosen = None if self._reservoir is None else self._reservoir.kept
+        source = self.objective.state_dict() if chosen is None else chosen
+        return {name: value.clone() for name, value in source.items()}
+
+    def diagnose(self, full_pass: FullPass | None = None) -> Diagnosis:
+        """Exact F, ||grad F||, tracking error and ||z - grad F|| from two passes over all data; changes nothing."""
+        passes = self.full_pass if full_pass is None else full_pass
+        if passes is None:
+            raise ValueError("diagnose needs a full_pass, here or in the Solver; got None")
+        evaluator, kept = self._evaluator, [p.grad for p in self.parameters]
+        z = self.z
+        saved = evaluator.surroundings.capture()
+        try:
+            clear(self.parameters)
+            g, _ = full_values(evaluator, self.table, passes)
+            f, _, _ = full_gradient(evaluator, self.table, passes, g)
+            exact = gradients(self.parameters)
+            average_over_ranks(exact, torch.ones((), dtype=torch.bool, device=self.table.device))
+            return self._diagnosis(f, g, exact, z)
+        finally:
+            evaluator.surroundings.restore(saved)
+            for p, gradient in zip(self.parameters, kept, strict=True):
+                p.grad = gradient
+
+    def _diagnosis(self, f: Tensor, g: Tensor, exact: list[Tensor], z: list[Tensor] | None) -> Diagnosis:
+        rows, visited = self.table.current()
+        squares = (rows - g).square().sum(1)[visited]
+        sums = torch.stack([f.sum(), squares.sum(), visited.sum().to(f.dtype)])
+        total, error, count = state.sum_over_ranks(sums).tolist()
+        wrong = None
+        if z is not None:
+            wrong = float(torch.nn.utils.get_total_norm([a - b for a, b in zip(z, exact, strict=True)]))
+        return Diagnosis(
+            value=total / self.table.num_blocks,
+            gradient_norm=float(torch.nn.utils.get_total_norm(exact)),
+            tracking_error=math.sqrt(error / count) if count else None,
+            gradient_error=wrong,
+        )
+
+    # ------------------------------------------------------------------ resuming
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a resumed run needs, in plain values and tensors (call it on every rank)."""
+        return state.solver_state(self)
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from a saved state; a state that does not fit is refused and nothing is changed."""
+        state.load_solver_state(self, saved)
+
+    def __repr__(self) -> str:
+        size = f"m={self.table.num_blocks}, dim={self.table.dim}"
+        return f"Solver({type(self.objective).__name__}({size}), {self.method}, step {self.t})"
+
+
+def _first(new: Tensor, g: Tensor, u: Tensor) -> Tensor:
+    """Rows of u, with g where a block is met for the first time."""
+    return torch.where(new.unsqueeze(1), g, u)
+
+
+def _all_finite(tensors: list[Tensor]) -> Tensor:
+    sized = [tensor for tensor in tensors if tensor.numel()]
+    return torch.isfinite(torch.stack([norm.double() for norm in torch._foreach_norm(sized, math.inf)])).all()
+
+
+def _choice(kind: type[_Choice], value: Any, name: str) -> _Choice:
+    try:
+        return kind(value)
+    except ValueError:
+        raise ValueError(f"{name} must be one of {', '.join(kind)}, got {value!r}") from None
+
+
+def _start_z(z0: float | Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
+    if isinstance(z0, (int, float)):
+        return [torch.full_like(p, _checks._number("z0", z0)) for p in parameters]
+    shapes, wanted = [tuple(z.shape) for z in z0], [tuple(p.shape) for p in parameters]
+    if shapes != wanted:
+        raise ValueError(f"z0 must have one tensor a parameter, of shapes {wanted}, got {shapes}")
+    if not all(bool(torch.isfinite(z).all()) for z in z0):
+        raise ValueError("z0 must be finite")
+    return [z.detach().to(p).clone() for z, p in zip(z0, parameters, strict=True)]
+
+
+def _check_parts(
+    objective: Any, optimizer: Any, method: Any, full_pass: Callable[..., Any] | None
+) -> None:
+    for name, value, kind in (
+        ("objective", objective, Objective),
+        ("optimizer", optimizer, Optimizer),
+        ("method", method, Method),
+    ):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("optimizer must take a step from p.grad alone; LBFGS needs a closure")
+    trained = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
+    if not trained:
+        raise ValueError("objective has no parameter that requires a gradient: nothing to train")
+    known = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    missing = [name for name, p in trained if id(p) not in known]
+    if missing:
+        raise ValueError(f"optimizer lacks these parameters of the objective: {_checks.some(missing)}")
+    if full_pass is not None and not callable(full_pass):
+        raise TypeError(f"full_pass must be a function that returns an iterator, got {full_pass!r}")
+    if method.period is not None and full_pass is None:
+        raise ValueError(f"full_pass must be given for {method.name}: it renews its anchor from all data")
+    if isinstance(method.tracker, OwnRate) and not all(objective.log):
+        raise ValueError(f"{method.name} is for log-domain objectives; {type(objective).__name__} is not one")

@@ -1,0 +1,32 @@
+"""What holds for every test: two threads, a fresh seed, and `data` tests only where there is data."""
+
+import os
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+torch.set_num_threads(2)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip, visibly, what needs data sets where FCCO_DATA names no folder."""
+    if os.path.isdir(os.environ.get("FCCO_DATA", "")):
+        return
+    skip = pytest.mark.skip(reason="FCCO_DATA names no folder of data sets")
+    for item in items:
+        if item.get_closest_marker("data"):
+            item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def _same_start() -> Iterator[None]:
+    """Seed every generator before the test and put back the default dtype after it."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+    dtype = torch.get_default_dtype()
+    yield
+    torch.set_default_dtype(dtype)
