@@ -1,6 +1,6 @@
 """fcco: finite-sum coupled compositional optimization, min_w (1/m) sum_i f_i(g_i(w)), in PyTorch."""
 
-from fcco import estimators, schedules, stages, trackers
+from fcco import estimators, objectives, sampling, schedules, stages, trackers
 from fcco.adaptive import Adaptive
 from fcco.checkpoint import CheckpointError, load, save
 from fcco.evaluate import NonFiniteError
@@ -28,7 +28,7 @@ from fcco.methods import (
 )
 from fcco.objective import Objective, objective
 from fcco.report import Diagnosis, Oracle, Report
-from fcco.sampling import BlockSampler
+from fcco.sampling import Batch, BlockSampler
 from fcco.schedules import LRSchedule
 from fcco.solver import Keep, NonFinite, Solver
 from fcco.stages import Stage, StageWise
@@ -38,6 +38,7 @@ __version__ = "0.1.0"
 __all__ = [
     "METHODS",
     "Adaptive",
+    "Batch",
     "BlockSampler",
     "CheckpointError",
     "Diagnosis",
@@ -63,6 +64,8 @@ __all__ = [
     "msvr_v2_sp",
     "msvr_v3",
     "objective",
+    "objectives",
+    "sampling",
     "save",
     "scent",
     "schedules",

@@ -76,10 +76,9 @@ class BlockTable:
             self.rows.fill_(_checks._number("u0", u))
         self.visited.fill_(True)
 
-    def check(self, index: Any, *, name: str = "index", repeats: bool = False) -> Tensor:
+    def check(self, asked: Any, *, name: str = "index", repeats: bool = False) -> Tensor:
         """The blocks asked for as (B,) int64 on the table's device, or an error that names the block."""
-        if not isinstance(index, Tensor):
-            index = _as_tensor(index, name)
+        index = _as_tensor(asked, name)
         if index.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
             raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
         if index.dim() != 1:
@@ -131,9 +130,9 @@ class BlockTable:
             self.log_now += max(math.log(decay), _NEVER) if decay > 0.0 else _NEVER
             self.log_decay[local] = self.log_now
 
-    def fill_all(self, rows: Tensor) -> None:
-        """u_0 of every owned block, from a full pass."""
-        self.rows.copy_(rows)
+    def fill_new(self, rows: Tensor) -> None:
+        """u_0 of every owned block that was never visited, from a full pass (owned, dim)."""
+        self.rows.copy_(torch.where(self.visited.unsqueeze(1), self.rows, rows))
         self.visited.fill_(True)
 
     def current(self) -> tuple[Tensor, Tensor]:

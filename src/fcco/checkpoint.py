@@ -120,7 +120,7 @@ def _feed(sha: Any, value: Any) -> None:
     if isinstance(value, Tensor):
         plain = value.detach().cpu().contiguous()
         sha.update(f"tensor {plain.dtype} {tuple(plain.shape)};".encode())
-        sha.update(memoryview(plain.reshape(-1).view(torch.uint8).numpy()) if plain.numel() else b"")
+        sha.update(plain.reshape(-1).view(torch.uint8).numpy().data if plain.numel() else b"")
     elif isinstance(value, dict):
         sha.update(f"dict {len(value)};".encode())
         for key, item in value.items():

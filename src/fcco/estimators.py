@@ -32,14 +32,11 @@ class Estimator(ABC):
     """How z follows grad F. Final subclasses hold hyper-parameters only."""
 
     remembers: ClassVar[bool] = True  # z_{t-1} is needed
+    looks_back: ClassVar[bool] = False  # the gradient at w_{t-1} is needed
 
     @abstractmethod
     def weights(self, t: int) -> Weights:
         """The weights of step t (1, 2, ...)."""
-
-    def starts_afresh(self, t: int) -> bool:
-        """Whether z_t ignores z_{t-1} by the method's own rule."""
-        return False
 
 
 @final
@@ -51,9 +48,6 @@ class Plain(Estimator):
 
     def weights(self, t: int) -> Weights:
         return Weights(z=0.0, now=1.0)
-
-    def starts_afresh(self, t: int) -> bool:
-        return True
 
 
 @final
@@ -83,6 +77,7 @@ class Storm(Estimator):
 
     alpha: Schedule
     anchored: bool = False
+    looks_back: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         at(self.alpha, 1, "alpha", _checks.rate)
@@ -99,12 +94,11 @@ class Sarah(Estimator):
     """z_t = z + G_t - G-_t, and z_t = G_t of a larger batch at t = 1, 1 + period, ... (BSpiderBoost)."""
 
     period: int
+    looks_back: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _checks.positive_int("period", self.period)
 
     def weights(self, t: int) -> Weights:
-        return Weights(z=0.0, now=1.0) if self.starts_afresh(t) else Weights(z=1.0, now=1.0, previous=-1.0)
-
-    def starts_afresh(self, t: int) -> bool:
-        return (t - 1) % self.period == 0
+        afresh = (t - 1) % self.period == 0
+        return Weights(z=0.0, now=1.0) if afresh else Weights(z=1.0, now=1.0, previous=-1.0)

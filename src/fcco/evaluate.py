@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -9,11 +10,12 @@ from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 
 from fcco import _checks, jvp
 from fcco.objective import Objective
-from fcco.rewind import Surroundings, rewound
+from fcco.rewind import Snapshot, Surroundings, rewound
 
 
 class NonFiniteError(ValueError):
@@ -54,14 +56,13 @@ class Evaluator:
         """g (B, dim) with its graph."""
         return self._checked(self.objective(index, *data), index)
 
-    def inner_and_jvp(
-        self, index: Tensor, data: tuple[Any, ...], tangents: Sequence[Tensor]
-    ) -> tuple[Tensor, Tensor]:
+    def inner_and_jvp(self, index: Tensor, data: tuple[Any, ...], tangents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """g (B, dim) with its graph, and J v (B, dim): forward mode, or double backward where that is missing."""
         before = self.surroundings.capture()
         if self._forward_mode:
             try:
-                g, product = jvp.by_forward_mode(self.objective, self.names, tangents, (index, *data))
+                with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no forward mode
+                    g, product = jvp.by_forward_mode(self.objective, self.names, tangents, (index, *data))
                 return self._checked(g, index), product
             except jvp.ForwardModeMissing as reason:
                 self._forward_mode = False
@@ -73,7 +74,8 @@ class Evaluator:
 
         def run() -> Tensor:
             self.surroundings.restore(before)
-            return self.inner(index, data)
+            with sdpa_kernel(SDPBackend.MATH):
+                return self.inner(index, data)
 
         return jvp.by_double_backward(self.objective, self.parameters, tangents, run)
 
@@ -85,7 +87,7 @@ class Evaluator:
             shape = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
             raise ValueError(f"outer must return shape {tuple(index.shape)} (one value a block), got {shape}")
         if f.requires_grad:
-            (scale * f.sum()).backward()  # type: ignore[no-untyped-call]
+            (scale * f.sum()).backward()
         slope = torch.zeros_like(u) if leaf.grad is None else leaf.grad
         return f.detach(), slope
 
@@ -96,7 +98,7 @@ class Evaluator:
         if self.log is not None:
             ratio = (g.detach().to(self.dtype) - u).exp()
             slope = torch.where(self.log, slope * ratio, slope)
-        g.backward(slope.to(g.dtype))  # type: ignore[no-untyped-call]
+        g.backward(slope.to(g.dtype))
 
     def rows(self, g: Tensor) -> Tensor:
         """g as rows of the table: without graph, in its dtype."""
@@ -129,12 +131,14 @@ class Draw:
     """One draw (index, xi), looked at from several points: the same randomness at each, and of all passes
     only the one at w_t leaves its mark on buffers and random state."""
 
-    def __init__(self, evaluator: Evaluator, index: Tensor, data: tuple[Any, ...], share: float) -> None:
+    def __init__(
+        self, evaluator: Evaluator, index: Tensor, data: tuple[Any, ...], share: float, before: Snapshot
+    ) -> None:
         self._evaluator, self.index, self.data = evaluator, index, data
         self._scale = share / index.shape[0]
-        self._before = evaluator.surroundings.capture()
-        self._after: Any = None
-        self._fresh = True
+        self._before = before
+        self._after: Snapshot | None = None
+        self._last: Sequence[Tensor] | str | None = "nothing"  # where the last look was taken
         self.finite = torch.ones_like(index, dtype=torch.bool)  # (B,)
         self._looks: list[tuple[Sequence[Tensor] | None, Callable[[Tensor, Tensor | None], Tensor], float]] = []
 
@@ -151,9 +155,11 @@ class Draw:
             u: from the rows g and J v just seen, the rows at which grad f is taken.
         """
         evaluator, index = self._evaluator, self.index
-        if not self._fresh:
+        if self._last is None:
+            self._after = evaluator.surroundings.capture()
+        if not isinstance(self._last, str):
             evaluator.surroundings.restore(self._before)
-        self._fresh = False
+        self._last = weights
         f = None
         with rewound(evaluator.parameters, weights), evaluator.no_sync():
             with torch.set_grad_enabled(weight is not None or tangents is not None):
@@ -170,17 +176,12 @@ class Draw:
                 self.finite &= torch.isfinite(f)
                 evaluator.backward(g, at, slope)
                 self._looks.append((weights, lambda *_: at, weight))
-        if weights is None:
-            self._after = evaluator.surroundings.capture()
         return Look(rows, product, f)
 
     def settle(self) -> None:
         """Leave buffers and random state as the pass at w_t left them."""
-        self._evaluator.surroundings.restore(self._after)
-
-    def undo(self) -> None:
-        """Leave buffers and random state as they were before the draw."""
-        self._evaluator.surroundings.restore(self._before)
+        if self._after is not None:
+            self._evaluator.surroundings.restore(self._after)
 
     def culprits(self) -> list[int]:
         """The blocks whose gradient is not finite, found by replaying the draw block by block."""
@@ -225,6 +226,12 @@ def gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
         if p.grad is None:
             p.grad = torch.zeros_like(p)
     return [p.grad for p in parameters if p.grad is not None]
+
+
+def all_finite(tensors: list[Tensor]) -> Tensor:
+    """Whether every number of every tensor is finite, as a () bool tensor (no device waits for it)."""
+    sized = [tensor for tensor in tensors if tensor.numel()]
+    return torch.isfinite(torch.stack([norm.double() for norm in torch._foreach_norm(sized, math.inf)])).all()
 
 
 def name_blocks(blocks: list[int]) -> str:

@@ -39,9 +39,7 @@ def full_values(evaluator: Evaluator, table: BlockTable, full_pass: FullPass) ->
     if not bool(seen.all()):
         missing = [i * table.world + table.rank for i in (~seen).nonzero()[:, 0].tolist()]
         raise ValueError(f"full_pass must visit every block, but never came to blocks {_checks.some(missing)}")
-    wrong = [
-        i * table.world + table.rank for i in (~torch.isfinite(total).all(1)).nonzero()[:, 0].tolist()
-    ]
+    wrong = [i * table.world + table.rank for i in (~torch.isfinite(total).all(1)).nonzero()[:, 0].tolist()]
     if wrong:
         raise ValueError(f"full_pass gave a g that is not finite for blocks {_checks.some(wrong)}")
     return total, samples

@@ -30,9 +30,7 @@ def by_forward_mode(
     """
     parameters = dict(module.named_parameters())
     with forward_ad.dual_level():
-        duals = {
-            name: forward_ad.make_dual(parameters[name], v) for name, v in zip(names, tangents, strict=True)
-        }
+        duals = {name: forward_ad.make_dual(parameters[name], v) for name, v in zip(names, tangents, strict=True)}
         try:
             result = functional_call(module, duals, arguments)
         except NotImplementedError as error:
@@ -61,8 +59,7 @@ def by_double_backward(
     try:
         rows = torch.autograd.grad(g, parameters, s, create_graph=True, allow_unused=True)
         pairs = [(row, v) for row, v in zip(rows, tangents, strict=True) if row is not None]
-        along = torch.stack([(row * v).sum() for row, v in pairs]).sum()
-        (product,) = torch.autograd.grad(along, s)
+        product = _derivative(torch.stack([(row * v).sum() for row, v in pairs]).sum(), s)
     except (RuntimeError, NotImplementedError) as error:
         layer = find_culprit(module, parameters, run)
         raise ValueError(
@@ -70,6 +67,22 @@ def by_double_backward(
             f"nor double backward ({error}); use the two-point form (for example msvr_v1 for msvr_v1_sp)"
         ) from error
     return g, product.detach()
+
+
+def _derivative(along: Tensor, s: Tensor) -> Tensor:
+    """d along/d s. A function marked once-differentiable leaves an Error node beside the path to s, which
+    autograd.grad would pass by in silence: look for it first."""
+    seen: set[Any] = set()
+    waiting = [along.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        if node.name().endswith("Error"):
+            raise RuntimeError("a function in the pass can be differentiated only once")
+        seen.add(node)
+        waiting.extend(following for following, _ in node.next_functions)
+    return torch.autograd.grad(along, s)[0]
 
 
 def find_culprit(module: nn.Module, parameters: Sequence[Tensor], run: Callable[[], Tensor]) -> str:
@@ -88,8 +101,7 @@ def _twice(output: Tensor, parameters: Sequence[Tensor]) -> bool:
     s = torch.zeros_like(output, requires_grad=True)
     try:
         rows = torch.autograd.grad(output, parameters, s, create_graph=True, allow_unused=True)
-        total = torch.stack([row.sum() for row in rows if row is not None]).sum()
-        torch.autograd.grad(total, s)
+        _derivative(torch.stack([row.sum() for row in rows if row is not None]).sum(), s)
     except (RuntimeError, NotImplementedError):
         return False
     return True

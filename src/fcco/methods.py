@@ -41,9 +41,7 @@ class Method:
 
     def with_rates(self, *, alpha: Schedule | None = None, beta: Schedule | None = None) -> Method:
         """The same method with other rates; parts that have no such rate are left alone."""
-        return replace(
-            self, tracker=_with(self.tracker, "beta", beta), estimator=_with(self.estimator, "alpha", alpha)
-        )
+        return replace(self, tracker=_with(self.tracker, "beta", beta), estimator=_with(self.estimator, "alpha", alpha))
 
 
 def _with(part: Any, name: str, value: Schedule | None) -> Any:
@@ -91,9 +89,7 @@ def msvr_v2(*, alpha: Schedule, beta: Schedule, gamma: Schedule | None = None, l
     return Method("msvr-v2", trackers.MSVR(beta, gamma), estimators.Storm(alpha), lag)
 
 
-def msvr_v3(
-    *, alpha: Schedule, beta: Schedule, period: int, gamma: Schedule | None = None, lag: int = 1
-) -> Method:
+def msvr_v3(*, alpha: Schedule, beta: Schedule, period: int, gamma: Schedule | None = None, lag: int = 1) -> Method:
     """MSVR-v3: finite-sum MSVR x STORM with anchor (L356-363); needs a full pass every ``period`` steps."""
     tracker = trackers.MSVR(beta, gamma, anchored=True)
     return Method("msvr-v3", tracker, estimators.Storm(alpha, anchored=True), lag, _period(period))

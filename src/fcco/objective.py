@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from fcco import _checks
@@ -24,13 +23,16 @@ class Objective(nn.Module):
             log u and :meth:`outer` receives log u: exponentials of any size stay finite.
 
     Example:
+        >>> import torch
         >>> class Quadratic(Objective):
         ...     def __init__(self):
         ...         super().__init__(num_blocks=3, dim=1)
         ...         self.w = nn.Parameter(torch.zeros(2))
-        ...     def inner(self, index, x):          # x: (B, B2, 2) -> (B, 1)
+        ...
+        ...     def inner(self, index, x):  # x: (B, B2, 2) -> (B, 1)
         ...         return (x @ self.w).mean(1, keepdim=True)
-        ...     def outer(self, index, u):          # (B, 1) -> (B,)
+        ...
+        ...     def outer(self, index, u):  # (B, 1) -> (B,)
         ...         return u.square().squeeze(1)
         >>> objective = Quadratic()
         >>> objective(torch.tensor([0, 2]), torch.ones(2, 4, 2)).shape
@@ -156,9 +158,14 @@ def objective(
         samples: optional ``samples(index, *data) -> int``.
 
     Example:
+        >>> import torch
         >>> w = nn.Parameter(torch.zeros(2))
-        >>> f = objective(lambda i, x: (x @ w).mean(1, keepdim=True), lambda i, u: u.square().squeeze(1),
-        ...               num_blocks=3, parameters=[w])
+        >>> f = objective(
+        ...     lambda i, x: (x @ w).mean(1, keepdim=True),
+        ...     lambda i, u: u.square().squeeze(1),
+        ...     num_blocks=3,
+        ...     parameters=[w],
+        ... )
         >>> f.num_blocks, f.dim
         (3, 1)
     """

@@ -29,3 +29,10 @@ def average_over_ranks(grads: list[Tensor], finite: Tensor) -> Tensor:
         if place == 0:
             finite = flat[-1] == 0
     return finite
+
+
+def sum_over_ranks(values: Tensor) -> Tensor:
+    """The sum of a tensor over all ranks."""
+    if rank_and_world()[1] > 1:
+        dist.all_reduce(values)
+    return values

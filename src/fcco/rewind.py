@@ -6,9 +6,12 @@ Values are copied in place, never swapped by pointer, so that DDP, torch.compile
 from __future__ import annotations
 
 import random
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, final
 
 import torch
@@ -24,10 +27,7 @@ class Randomness:
         devices = {p.device for p in module.parameters()} | {b.device for b in module.buffers()}
         self._cuda = sorted({d.index or 0 for d in devices if d.type == "cuda"})
         self._generators = [
-            value
-            for part in module.modules()
-            for value in vars(part).values()
-            if isinstance(value, torch.Generator)
+            value for part in module.modules() for value in vars(part).values() if isinstance(value, torch.Generator)
         ]
 
     def capture(self) -> dict[str, Any]:
@@ -57,6 +57,9 @@ class Randomness:
             sys.modules["numpy"].random.set_state((name, keys.numpy().astype("uint32"), *rest))
 
 
+Snapshot = tuple[list[tuple[nn.Module, str, Tensor]], dict[str, Any]]
+
+
 @final
 class Surroundings:
     """What a pass changes beside its result: buffers (BatchNorm's statistics, ...) and random state."""
@@ -66,7 +69,7 @@ class Surroundings:
         self.randomness = Randomness(module)
 
     @torch.no_grad()
-    def capture(self) -> tuple[list[tuple[nn.Module, str, Tensor]], dict[str, Any]]:
+    def capture(self) -> Snapshot:
         """A copy of all buffers and random states."""
         buffers = [
             (part, name, buffer.clone())
@@ -77,7 +80,7 @@ class Surroundings:
         return buffers, self.randomness.capture()
 
     @torch.no_grad()
-    def restore(self, saved: tuple[list[tuple[nn.Module, str, Tensor]], dict[str, Any]]) -> None:
+    def restore(self, saved: Snapshot) -> None:
         """Put them back, in place where the shape is still the same."""
         buffers, states = saved
         for part, name, value in buffers:
@@ -107,4 +110,21 @@ def rewound(parameters: Sequence[Tensor], weights: Sequence[Tensor] | None) -> I
         copy_into(parameters, weights)
         yield
     finally:
-        copy_into(parameters, kept)
+        with uninterrupted():
+            copy_into(parameters, kept)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C back until the block is through, so that no state is left half-written."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
+        yield
+        return
+    pressed: list[tuple[int, FrameType | None]] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: pressed.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if pressed and callable(handler):
+            handler(*pressed[0])

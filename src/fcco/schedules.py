@@ -100,7 +100,7 @@ def theorem_v1(*, m: int, b1: int, b2: int, c: float, smoothness: float | None =
     a = min((fast / top) ** 3, (slow / top) ** 2)
 
     def lr(t: int) -> float:
-        return min(fast * (a + t) ** (-1 / 3), slow * (a + t) ** (-1 / 2))
+        return float(min(fast * (a + t) ** (-1 / 3), slow * (a + t) ** (-1 / 2)))
 
     return Rates(lr, lambda t: 36 * c * lr(t - 1), lambda t: (16 * m * c * lr(t - 1) / b1) ** 2)
 
@@ -121,7 +121,7 @@ def theorem_v2(*, m: int, b1: int, b2: int, c: float) -> Rates:
     a = (scale * m * c0 * math.sqrt(c) / b1) ** 3
 
     def lr(t: int) -> float:
-        return scale * (a + t) ** (-1 / 3)
+        return float(scale * (a + t) ** (-1 / 3))
 
     def beta(t: int) -> float:
         return (m * c0 * lr(t - 1) / b1) ** 2 / 32

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
-from typing import Any, TypeVar, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from fcco import _checks, state
+from fcco._arguments import check_parts, choice, start_z
+from fcco.anchor import Anchor, make_anchor
 from fcco.blocks import BlockTable
+from fcco.diagnose import exact_figures
 from fcco.estimators import Weights
-from fcco.evaluate import Draw, Evaluator, Look, NonFiniteError, clear, gradients, name_blocks
-from fcco.fullpass import FullPass, full_gradient, full_values
+from fcco.evaluate import Draw, Evaluator, Look, NonFiniteError, all_finite, clear, gradients, name_blocks
+from fcco.fullpass import FullPass
 from fcco.methods import Method
 from fcco.objective import Objective
 from fcco.ranks import average_over_ranks
 from fcco.report import Diagnosis, Oracle, Report
 from fcco.reservoir import Reservoir
-from fcco.rewind import copy_into
-from fcco.trackers import Coefficients, OwnRate, Values, combine, floor
-
-_Choice = TypeVar("_Choice", bound=StrEnum)
+from fcco.rewind import Snapshot, copy_into, uninterrupted
+from fcco.trackers import Values, combine, floor
 
 
 class NonFinite(StrEnum):
@@ -42,17 +42,6 @@ class Keep(StrEnum):
 
     LAST = "last"
     UNIFORM = "uniform"
-
-
-@final
-@dataclass
-class Anchor:
-    """v3's anchor: w_tau, g_i(w_tau), u_{tau-1} as it weighs the gradients, and Gfull_tau."""
-
-    weights: list[Tensor]
-    g: Tensor
-    u: Tensor
-    gradient: list[Tensor]
 
 
 @final
@@ -84,8 +73,12 @@ class Solver:
     Example:
         >>> import fcco
         >>> w = torch.nn.Parameter(torch.ones(2))
-        >>> f = fcco.objective(lambda i, x: (x @ w).mean(1, keepdim=True), lambda i, u: u.square().squeeze(1),
-        ...                    num_blocks=4, parameters=[w])
+        >>> f = fcco.objective(
+        ...     lambda i, x: (x @ w).mean(1, keepdim=True),
+        ...     lambda i, u: u.square().squeeze(1),
+        ...     num_blocks=4,
+        ...     parameters=[w],
+        ... )
         >>> solver = Solver(f, torch.optim.SGD([w], lr=0.1), fcco.msvr_v2(alpha=0.5, beta=0.5))
         >>> report = solver.step(torch.tensor([0, 3]), torch.ones(2, 8, 2))
         >>> report.step, report.samples, report.value
@@ -107,12 +100,12 @@ class Solver:
         keep: Keep | str = Keep.LAST,
         seed: int = 0,
     ) -> None:
-        _check_parts(objective, optimizer, method, full_pass)
+        check_parts(objective, optimizer, method, full_pass)
         if radius is not None:
             _checks.positive("radius", radius)
         self.objective, self.optimizer, self.method = objective, optimizer, method
         self.radius, self.full_pass, self.normalize = radius, full_pass, normalize
-        self.nonfinite, self.keep = _choice(NonFinite, nonfinite, "nonfinite"), _choice(Keep, keep, "keep")
+        self.nonfinite, self.keep = choice(NonFinite, nonfinite, "nonfinite"), choice(Keep, keep, "keep")
         first = next(p for p in objective.parameters() if p.requires_grad)
         like = torch.empty(0, dtype=torch.promote_types(first.dtype, torch.float32), device=first.device)
         self.log = torch.tensor(objective.log, device=first.device) if any(objective.log) else None
@@ -126,7 +119,9 @@ class Solver:
         self.anchor: Anchor | None = None
         self._renew = False
         self._anchored_at = 0
-        self._z = None if z0 is None else _start_z(z0, self.parameters)
+        given = None if z0 is None else start_z(z0, self.parameters)
+        self._z = given if method.estimator.remembers else None
+        self._norm: Tensor | None = None  # what z in p.grad was divided by
         if u0 is not None:
             self.table.fill(u0)
         self._reservoir = Reservoir(objective, seed) if self.keep is Keep.UNIFORM else None
@@ -150,8 +145,8 @@ class Solver:
         """
         index = self.table.check(index)
         try:
-            with self._all_or_nothing():
-                return self._step(self.t + 1, index, data)
+            with self._all_or_nothing() as before:
+                return self._step(self.t + 1, index, data, before)
         except NonFiniteError:
             if self.nonfinite is NonFinite.RAISE:
                 raise
@@ -159,17 +154,16 @@ class Solver:
         self.samples += self.objective.samples(index, *data)
         return Report(self.t, self.samples, self.oracle, True, None, None, None)
 
-    def _step(self, t: int, index: Tensor, data: tuple[Any, ...]) -> Report:
+    def _step(self, t: int, index: Tensor, data: tuple[Any, ...], before: Snapshot) -> Report:
         method = self.method
+        if self.previous is None and (method.tracker.looks_back or method.estimator.looks_back):
+            self.previous = [p.detach().clone() for p in self.parameters]  # w_0 = w_1
         if self._anchor_is_due(t):
             self._renew_anchor(t)
         u, new = self.table.read(index)  # u_{t-1}
         c = method.tracker.coefficients(t, self.table.owned / index.shape[0], u)
         k = self._first_weights(method.estimator.weights(t))
-        if self.previous is None and self._looks_back(c, k):
-            self.previous = [p.detach().clone() for p in self.parameters]  # w_0 = w_1
-
-        draw = Draw(self._evaluator, index, data, self.table.owned * self.table.world / self.table.num_blocks)
+        draw = Draw(self._evaluator, index, data, self.table.owned * self.table.world / self.table.num_blocks, before)
         clear(self.parameters)
         tangents = None if c.jvp is None else self._moved()
 
@@ -199,7 +193,8 @@ class Solver:
         u_t = update(now.g, previous and previous.g, anchor and anchor.g, now.jvp)
 
         self._finish_z(k, draw)
-        return self._commit(t, draw, u, u_t, [look for look in (now, previous, anchor) if look is not None])
+        looks = [look for look in (now, previous, anchor) if look is not None]
+        return self._commit(t, draw, _first(new, now.g, u), u_t, looks)
 
     def _finish_z(self, k: Weights, draw: Draw) -> None:
         """``p.grad`` holds the scaled sum of G's: make it z_t, projected; nothing is stored yet."""
@@ -212,17 +207,31 @@ class Solver:
         if self.radius is not None:
             norm = torch.nn.utils.get_total_norm(grads)
             torch._foreach_mul_(grads, (self.radius / norm).clamp(max=1.0))
-        if not bool(finite & _all_finite(grads)):
+        if not bool(finite & all_finite(grads)):
             self._raise_nonfinite(draw)
 
-    def _commit(self, t: int, draw: Draw, u: Tensor, u_t: Tensor, looks: list[Look]) -> Report:
+    def _commit(self, t: int, draw: Draw, u_old: Tensor, u_t: Tensor, looks: list[Look]) -> Report:
         """Store u_t, z_t and w_t, take the optimizer's step; nothing before this line was kept."""
         now, index = looks[0], draw.index
+        drawn = self.objective.samples(index, *draw.data)
+        with uninterrupted():
+            self._store(t, draw, u_old, u_t)
+            self.samples += drawn
+            self.oracle = self.oracle.plus(
+                g=drawn * len(looks),
+                j=drawn * sum(look.f is not None for look in looks),
+                jvp=drawn * sum(look.jvp is not None for look in looks),
+            )
+            self.t = t
+            self.optimizer.step()
+        return Report(t, self.samples, self.oracle, False, now.f, u_t, now.g)
+
+    def _store(self, t: int, draw: Draw, u_old: Tensor, u_t: Tensor) -> None:
         draw.settle()
         grads = gradients(self.parameters)
         if self.method.estimator.remembers:
             if self._z is None:
-                self._z = [gradient.clone() for gradient in grads]
+                self._z = [torch.empty_like(gradient) for gradient in grads]
             copy_into(self._z, grads)
         if self.previous is not None:
             copy_into(self.previous, self.parameters)
@@ -230,33 +239,15 @@ class Solver:
             self._reservoir.offer(t)
         if self.normalize:
             norm = torch.nn.utils.get_total_norm(grads)
-            torch._foreach_div_(grads, torch.where(norm > 0, norm, 1.0))
-        self.table.write(index, torch.where(self._was_new(index), now.g, u), u_t, self.method.tracker.decay(t))
-        self._count(draw, looks)
-        self.t = t
-        self.optimizer.step()
-        return Report(t, self.samples, self.oracle, False, now.f, u_t, now.g)
-
-    def _count(self, draw: Draw, looks: list[Look]) -> None:
-        drawn = self.objective.samples(draw.index, *draw.data)
-        self.samples += drawn
-        self.oracle = self.oracle.plus(
-            g=drawn * len(looks),
-            j=drawn * sum(look.f is not None for look in looks),
-            jvp=drawn * sum(look.jvp is not None for look in looks),
-        )
-
-    def _was_new(self, index: Tensor) -> Tensor:
-        return ~self.table.visited[index // self.table.world].unsqueeze(1)
+            self._norm = torch.where(norm > 0, norm, 1.0)
+            torch._foreach_div_(grads, self._norm)
+        self.table.write(draw.index, u_old, u_t, self.method.tracker.decay(t))
 
     def _first_weights(self, k: Weights) -> Weights:
         """z_1 = G_1 where no z_0 was given."""
         if self._z is not None or not self.method.estimator.remembers:
             return k
         return replace(k, z=0.0, now=1.0, previous=None if k.previous is None else 0.0)
-
-    def _looks_back(self, c: Coefficients, k: Weights) -> bool:
-        return c.previous is not None or c.jvp is not None or k.previous is not None
 
     def _moved(self) -> list[Tensor]:
         assert self.previous is not None
@@ -278,33 +269,10 @@ class Solver:
     def _renew_anchor(self, t: int) -> None:
         """tau = t: w_tau, g(w_tau), u_{tau-1} and Gfull; the very first pass also gives u_0 and z_0."""
         assert self.full_pass is not None
-        evaluator, table = self._evaluator, self.table
-        start = not bool(table.visited.all())
-        saved = evaluator.surroundings.capture()
-        try:
-            g, samples = None, 0
-            if start or self.log is not None:  # the safeguard needs g(w_tau) before the gradient
-                g, samples = full_values(evaluator, table, self.full_pass)
-            if start and g is not None:
-                table.fill_all(torch.where(table.visited.unsqueeze(1), table.rows, g))
-            rows, _ = table.current()
-            u = rows.clone()
-            if g is not None:
-                beta = self.method.tracker.coefficients(t, 1.0, u).beta
-                u = floor(u, g, beta, self.log)
-            clear(self.parameters)
-            _, again, samples = full_gradient(evaluator, table, self.full_pass, u)
-        finally:
-            evaluator.surroundings.restore(saved)
-        grads = gradients(self.parameters)
-        average_over_ranks(grads, torch.ones((), dtype=torch.bool, device=table.device))
-        g = again if g is None else g
-        if not bool(torch.isfinite(g).all() & _all_finite(grads)):
-            raise NonFiniteError("the full pass at the anchor gave values that are not finite", [])
-        weights = [p.detach().clone() for p in self.parameters]
-        self.anchor = Anchor(weights, g, u, [gradient.clone() for gradient in grads])
+        beta = self.method.tracker.coefficients(t, 1.0, self.table.rows).beta
+        self.anchor, samples = make_anchor(self._evaluator, self.table, self.full_pass, beta)
         if self._z is None:
-            self._z = [gradient.clone() for gradient in grads]
+            self._z = [gradient.clone() for gradient in self.anchor.gradient]
         self._anchored_at, self._renew = t, False
         self.samples += samples
         self.oracle = self.oracle.plus(g=samples, j=samples)
@@ -312,14 +280,14 @@ class Solver:
     # ------------------------------------------------------------------ failing without a trace
 
     @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
+    def _all_or_nothing(self) -> Iterator[Snapshot]:
         """Where the step fails: weights, u, z, buffers, random state and counters as they were before it."""
         names = ("t", "samples", "oracle", "anchor", "previous", "_z", "_renew", "_anchored_at")
         before = {name: getattr(self, name) for name in names}
         visited = self.table.visited.clone() if self._anchor_is_due(self.t + 1) else None
         saved = self._evaluator.surroundings.capture()
         try:
-            yield
+            yield saved
         except BaseException:
             for name, value in before.items():
                 setattr(self, name, value)
@@ -347,7 +315,9 @@ class Solver:
         if self._z is not None:
             return self._z
         grads = [p.grad for p in self.parameters if p.grad is not None]
-        return grads if self.t > 0 and len(grads) == len(self.parameters) else None
+        if self.t == 0 or len(grads) < len(self.parameters):
+            return None
+        return grads if self._norm is None else [gradient * self._norm for gradient in grads]
 
     def u(self) -> Tensor:
         """The rows u_t of this rank's blocks (m, dim); rows of blocks never visited are zero."""
@@ -364,35 +334,7 @@ class Solver:
         passes = self.full_pass if full_pass is None else full_pass
         if passes is None:
             raise ValueError("diagnose needs a full_pass, here or in the Solver; got None")
-        evaluator, kept = self._evaluator, [p.grad for p in self.parameters]
-        z = self.z
-        saved = evaluator.surroundings.capture()
-        try:
-            clear(self.parameters)
-            g, _ = full_values(evaluator, self.table, passes)
-            f, _, _ = full_gradient(evaluator, self.table, passes, g)
-            exact = gradients(self.parameters)
-            average_over_ranks(exact, torch.ones((), dtype=torch.bool, device=self.table.device))
-            return self._diagnosis(f, g, exact, z)
-        finally:
-            evaluator.surroundings.restore(saved)
-            for p, gradient in zip(self.parameters, kept, strict=True):
-                p.grad = gradient
-
-    def _diagnosis(self, f: Tensor, g: Tensor, exact: list[Tensor], z: list[Tensor] | None) -> Diagnosis:
-        rows, visited = self.table.current()
-        squares = (rows - g).square().sum(1)[visited]
-        sums = torch.stack([f.sum(), squares.sum(), visited.sum().to(f.dtype)])
-        total, error, count = state.sum_over_ranks(sums).tolist()
-        wrong = None
-        if z is not None:
-            wrong = float(torch.nn.utils.get_total_norm([a - b for a, b in zip(z, exact, strict=True)]))
-        return Diagnosis(
-            value=total / self.table.num_blocks,
-            gradient_norm=float(torch.nn.utils.get_total_norm(exact)),
-            tracking_error=math.sqrt(error / count) if count else None,
-            gradient_error=wrong,
-        )
+        return exact_figures(self._evaluator, self.table, passes, self.z)
 
     # ------------------------------------------------------------------ resuming
 
@@ -412,53 +354,3 @@ class Solver:
 def _first(new: Tensor, g: Tensor, u: Tensor) -> Tensor:
     """Rows of u, with g where a block is met for the first time."""
     return torch.where(new.unsqueeze(1), g, u)
-
-
-def _all_finite(tensors: list[Tensor]) -> Tensor:
-    sized = [tensor for tensor in tensors if tensor.numel()]
-    return torch.isfinite(torch.stack([norm.double() for norm in torch._foreach_norm(sized, math.inf)])).all()
-
-
-def _choice(kind: type[_Choice], value: Any, name: str) -> _Choice:
-    try:
-        return kind(value)
-    except ValueError:
-        raise ValueError(f"{name} must be one of {', '.join(kind)}, got {value!r}") from None
-
-
-def _start_z(z0: float | Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
-    if isinstance(z0, (int, float)):
-        return [torch.full_like(p, _checks._number("z0", z0)) for p in parameters]
-    shapes, wanted = [tuple(z.shape) for z in z0], [tuple(p.shape) for p in parameters]
-    if shapes != wanted:
-        raise ValueError(f"z0 must have one tensor a parameter, of shapes {wanted}, got {shapes}")
-    if not all(bool(torch.isfinite(z).all()) for z in z0):
-        raise ValueError("z0 must be finite")
-    return [z.detach().to(p).clone() for z, p in zip(z0, parameters, strict=True)]
-
-
-def _check_parts(
-    objective: Any, optimizer: Any, method: Any, full_pass: Callable[..., Any] | None
-) -> None:
-    for name, value, kind in (
-        ("objective", objective, Objective),
-        ("optimizer", optimizer, Optimizer),
-        ("method", method, Method),
-    ):
-        if not isinstance(value, kind):
-            raise TypeError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError("optimizer must take a step from p.grad alone; LBFGS needs a closure")
-    trained = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
-    if not trained:
-        raise ValueError("objective has no parameter that requires a gradient: nothing to train")
-    known = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    missing = [name for name, p in trained if id(p) not in known]
-    if missing:
-        raise ValueError(f"optimizer lacks these parameters of the objective: {_checks.some(missing)}")
-    if full_pass is not None and not callable(full_pass):
-        raise TypeError(f"full_pass must be a function that returns an iterator, got {full_pass!r}")
-    if method.period is not None and full_pass is None:
-        raise ValueError(f"full_pass must be given for {method.name}: it renews its anchor from all data")
-    if isinstance(method.tracker, OwnRate) and not all(objective.log):
-        raise ValueError(f"{method.name} is for log-domain objectives; {type(objective).__name__} is not one")

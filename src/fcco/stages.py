@@ -7,14 +7,14 @@ before, because it stays in the solver. A boundary that changes no rate changes 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 
 from fcco import _checks
 from fcco.report import Report
-from fcco.schedules import _constant, _sizes, theorem_v3
+from fcco.schedules import _constant, _sizes, at, theorem_v3
 from fcco.solver import Solver
 
 
@@ -51,8 +51,12 @@ class StageWise:
     Example:
         >>> from fcco import Solver, msvr_v2, objective
         >>> w = torch.nn.Parameter(torch.ones(1))
-        >>> f = objective(lambda i, x: w.expand(len(i), 1) + x, lambda i, u: u.square().squeeze(1),
-        ...               num_blocks=2, parameters=[w])
+        >>> f = objective(
+        ...     lambda i, x: w.expand(len(i), 1) + x,
+        ...     lambda i, u: u.square().squeeze(1),
+        ...     num_blocks=2,
+        ...     parameters=[w],
+        ... )
         >>> solver = Solver(f, torch.optim.SGD([w], lr=1.0), msvr_v2(alpha=1.0, beta=1.0))
         >>> run = StageWise(solver, [Stage(2, 0.1, 0.5, 0.5), Stage(2, 0.05, 0.25, 0.25)])
         >>> while not run.finished:
@@ -121,9 +125,7 @@ class StageWise:
         self.stage, self._left = state["stage"], state["left"]
 
 
-def stages_v2(
-    *, m: int, b1: int, b2: int, c: float, mu: float, gap: float, accuracy: float
-) -> list[Stage]:
+def stages_v2(*, m: int, b1: int, b2: int, c: float, mu: float, gap: float, accuracy: float) -> list[Stage]:
     """Stage-wise MSVR-v2 under the mu-PL condition, with the proof's constants (L926; the spec's erratum 4).
 
     eps_1 = max{2C/mu, gap}, halved each stage; lr = 8 B1 sqrt(B2 mu eps)/(m c0^2),
@@ -146,9 +148,7 @@ def stages_v2(
     return stages
 
 
-def stages_v3(
-    *, m: int, n: int, b1: int, b2: int, c: float, mu: float, gap: float, accuracy: float
-) -> list[Stage]:
+def stages_v3(*, m: int, n: int, b1: int, b2: int, c: float, mu: float, gap: float, accuracy: float) -> list[Stage]:
     """Stage-wise MSVR-v3 under the mu-PL condition: constant rates, eps_1 = max{gap, 146 C/mu}.
 
     T = max{mn/(B1 B2), m sqrt(n)/(mu B1 sqrt(B2))} with the proof's O(1) taken as 1; a sqrt(3776 C) comes with
@@ -156,10 +156,9 @@ def stages_v3(
     """
     rates = theorem_v3(m=m, n=n, b1=b1, b2=b2, c=c)
     first = max(_checks.non_negative("gap", gap), 146 * c / _checks.positive("mu", mu))
-    assert isinstance(rates.lr, float) and isinstance(rates.alpha, float) and isinstance(rates.beta, float)
     steps = max(m * n / (b1 * b2), m * math.sqrt(n) / (mu * b1 * math.sqrt(b2)))
-    stage = Stage(math.ceil(steps), rates.lr, rates.alpha, rates.beta)
-    return [replace(stage) for _ in range(_count(first, accuracy))]
+    lr, alpha, beta = (at(rate, 1, "rate", _checks.positive) for rate in (rates.lr, rates.alpha, rates.beta))
+    return [Stage(math.ceil(steps), lr, alpha, beta) for _ in range(_count(first, accuracy))]
 
 
 def convex_mu(*, accuracy: float, distance: float) -> float:

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fcco.anchor import Anchor
 from fcco.blocks import rank_and_world
 from fcco.report import Oracle
 from fcco.rewind import copy_into
@@ -17,13 +18,6 @@ if TYPE_CHECKING:
     from fcco.solver import Solver
 
 _PLAIN = ("t", "samples", "skipped", "_renew", "_anchored_at")
-
-
-def sum_over_ranks(values: Tensor) -> Tensor:
-    """The sum of a tensor over all ranks."""
-    if rank_and_world()[1] > 1:
-        dist.all_reduce(values)
-    return values
 
 
 def _over_ranks(mine: Any) -> list[Any]:
@@ -67,8 +61,6 @@ def solver_state(solver: Solver) -> dict[str, Any]:
 
 def load_solver_state(solver: Solver, state: dict[str, Any]) -> None:
     """Go on from a saved state; refused before anything is changed where it does not fit."""
-    from fcco.solver import Anchor  # the class belongs to the solver; this file to both
-
     _refuse(solver, state)
     rank, world = solver.table.rank, solver.table.world
     solver.objective.load_state_dict(state["objective"])
@@ -83,12 +75,14 @@ def load_solver_state(solver: Solver, state: dict[str, Any]) -> None:
     if saved is None:
         solver.anchor = None
     else:
-        weights, gradient = _like(saved["weights"], solver.parameters), _like(saved["gradient"], solver.parameters)
-        assert weights is not None and gradient is not None
-        rows = solver.table.rows
-        solver.anchor = Anchor(
-            weights, saved["g"][rank::world].to(rows), saved["u"][rank::world].to(rows), gradient
+        weights, gradient = (
+            _like(saved["weights"], solver.parameters),
+            _like(saved["gradient"], solver.parameters),
         )
+        assert weights is not None
+        assert gradient is not None
+        rows = solver.table.rows
+        solver.anchor = Anchor(weights, saved["g"][rank::world].to(rows), saved["u"][rank::world].to(rows), gradient)
     if solver._reservoir is not None:
         solver._reservoir.load_state_dict(state["reservoir"])
     if rank < len(state["random"]):

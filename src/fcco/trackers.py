@@ -121,6 +121,11 @@ class Tracker(ABC):
 
     memoryless: ClassVar[bool] = False  # u_t is g itself: each gradient uses the g of its own point
 
+    @property
+    def looks_back(self) -> bool:
+        """Whether any step needs w_{t-1}."""
+        return False
+
     @abstractmethod
     def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
         """The coefficients of step t (1, 2, ...), with ratio = m/B1 and the rows u_{t-1} (B, dim)."""
@@ -163,6 +168,10 @@ class Storm(Tracker):
 
     beta: Schedule
 
+    @property
+    def looks_back(self) -> bool:
+        return True
+
     def __post_init__(self) -> None:
         at(self.beta, 1, "beta", _checks.rate)
 
@@ -188,6 +197,10 @@ class MSVR(Tracker):
     anchored: bool = False
     single_point: bool = False
 
+    @property
+    def looks_back(self) -> bool:
+        return self.gamma != 0.0  # without it the second look would be thrown away: a moving average by choice
+
     def __post_init__(self) -> None:
         at(self.beta, 1, "beta", _checks.rate)
         if self.gamma is not None:
@@ -197,7 +210,7 @@ class MSVR(Tracker):
         b = at(self.beta, t, "beta", _checks.rate)
         c = formula(b, ratio) if self.gamma is None else at(self.gamma, t, "gamma", _checks.non_negative)
         anchor, full = (-b, b) if self.anchored else (None, None)
-        if self.gamma == 0.0:  # a moving average by choice: the second look would be thrown away
+        if not self.looks_back:
             return Coefficients(u=1.0 - b, now=b, anchor=anchor, full=full, beta=b)
         if self.single_point:
             return Coefficients(u=1.0 - b, now=b, jvp=c, beta=b)
@@ -214,6 +227,10 @@ class Variant(Tracker):
 
     beta: Schedule
     anchored: bool = False
+
+    @property
+    def looks_back(self) -> bool:
+        return True
 
     def __post_init__(self) -> None:
         at(self.beta, 1, "beta", _checks.rate)
@@ -236,6 +253,10 @@ class Extrapolation(Tracker):
     beta: Schedule
     theta: Schedule
 
+    @property
+    def looks_back(self) -> bool:
+        return self.theta != 0.0
+
     def __post_init__(self) -> None:
         at(self.beta, 1, "beta", _checks.rate)
         at(self.theta, 1, "theta", _checks.fraction)
@@ -243,7 +264,7 @@ class Extrapolation(Tracker):
     def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
         b = at(self.beta, t, "beta", _checks.rate)
         c = b * at(self.theta, t, "theta", _checks.fraction)
-        if self.theta == 0.0:
+        if not self.looks_back:
             return Coefficients(u=1.0 - b, now=b, beta=b)
         return Coefficients(u=1.0 - b, now=b + c, previous=-c, beta=b)
 

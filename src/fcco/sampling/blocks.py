@@ -1,15 +1,17 @@
-"""Which blocks: B1 of m, uniformly, without replacement, afresh each step."""
+"""Which blocks: B1 of m, uniformly, without replacement, afresh each step; each rank draws its own only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from fcco import _checks
-from fcco.blocks import rank_and_world
+from fcco.blocks import owned_blocks, rank_and_world
+from fcco.state import _over_ranks
 
 
 def draw_blocks(num_blocks: int, size: int, generator: torch.Generator) -> Tensor:
@@ -30,6 +32,65 @@ def draw_blocks(num_blocks: int, size: int, generator: torch.Generator) -> Tenso
 
 
 @final
+@dataclass(frozen=True)
+class Share:
+    """A rank's share: of m blocks it owns those with i mod world = rank, and draws ``size`` of them a step.
+
+    Example:
+        >>> share = Share(num_blocks=7, rank=1, world=3, size=2)
+        >>> share.owned, share.blocks(torch.device("cpu"))
+        (2, tensor([1, 4]))
+    """
+
+    num_blocks: int
+    rank: int
+    world: int
+    size: int
+
+    @property
+    def owned(self) -> int:
+        """How many blocks the rank owns."""
+        return len(range(self.rank, self.num_blocks, self.world))
+
+    def blocks(self, device: torch.device) -> Tensor:
+        """All blocks that the rank owns (owned,)."""
+        return owned_blocks(self.num_blocks, self.rank, self.world).to(device)
+
+    def draw(self, generator: torch.Generator) -> Tensor:
+        """A step's blocks (size,), of the rank's own."""
+        return draw_blocks(self.owned, self.size, generator) * self.world + self.rank
+
+    def draw_foreign(self, size: int, generator: torch.Generator) -> Tensor:
+        """``size`` blocks that other ranks own: uniform, without replacement."""
+        place = draw_blocks(self.num_blocks - self.owned, size, generator)
+        around = self.world - 1  # foreign blocks a turn of the ranks
+        residue = place % around
+        return place // around * self.world + residue + (residue >= self.rank)
+
+
+def share_of(num_blocks: int, blocks_per_step: int) -> Share:
+    """This rank's share of B1 blocks a step; refused where the ranks cannot share them evenly."""
+    _checks.positive_int("num_blocks", num_blocks)
+    _checks.positive_int("blocks_per_step", blocks_per_step)
+    if blocks_per_step > num_blocks:
+        raise ValueError(f"blocks_per_step must be at most {num_blocks} blocks, got {blocks_per_step}")
+    rank, world = rank_and_world()
+    if blocks_per_step % world:
+        raise ValueError(f"blocks_per_step must be a multiple of the {world} ranks, got {blocks_per_step}")
+    share = Share(num_blocks, rank, world, blocks_per_step // world)
+    if share.size > share.owned:
+        raise ValueError(f"rank {rank} owns {share.owned} blocks, fewer than its share of a step")
+    return share
+
+
+def rank_seed(seed: int, rank: int) -> int:
+    """The seed of a rank's own generator."""
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise TypeError(f"seed must be an int, got {seed!r} of type {type(seed).__name__}")
+    return (seed * 1_000_003 + rank) % 2**63
+
+
+@final
 class BlockSampler:
     """Draws blocks for ever: each ``next`` gives (B1,) blocks of this rank.
 
@@ -47,31 +108,21 @@ class BlockSampler:
     """
 
     def __init__(self, num_blocks: int, blocks_per_step: int, seed: int = 0) -> None:
-        self.num_blocks = _checks.positive_int("num_blocks", num_blocks)
-        self.blocks_per_step = _checks.positive_int("blocks_per_step", blocks_per_step)
-        if blocks_per_step > num_blocks:
-            raise ValueError(f"blocks_per_step must be at most {num_blocks} blocks, got {blocks_per_step}")
-        self._rank, self._world = rank_and_world()
-        if blocks_per_step % self._world:
-            raise ValueError(
-                f"blocks_per_step must be a multiple of the {self._world} ranks, got {blocks_per_step}"
-            )
-        self._owned = len(range(self._rank, num_blocks, self._world))
-        if blocks_per_step // self._world > self._owned:
-            raise ValueError(f"rank {self._rank} owns {self._owned} blocks, fewer than its share of a step")
-        self._generator = torch.Generator().manual_seed(seed * 1_000_003 + self._rank)
+        self._share = share_of(num_blocks, blocks_per_step)
+        self.num_blocks, self.blocks_per_step = num_blocks, blocks_per_step
+        self._generator = torch.Generator().manual_seed(rank_seed(seed, self._share.rank))
 
     def __iter__(self) -> Iterator[Tensor]:
         return self
 
     def __next__(self) -> Tensor:
-        local = draw_blocks(self._owned, self.blocks_per_step // self._world, self._generator)
-        return local * self._world + self._rank
+        return self._share.draw(self._generator)
 
     def state_dict(self) -> dict[str, Any]:
-        """The generator's state."""
-        return {"random": self._generator.get_state()}
+        """The generators' states over all ranks (each rank must call this)."""
+        return {"random": _over_ranks(self._generator.get_state())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
-        self._generator.set_state(state["random"])
+        """Go on from there; on more ranks than were saved, the new ones start from their own seeds."""
+        if self._share.rank < len(state["random"]):
+            self._generator.set_state(state["random"][self._share.rank])

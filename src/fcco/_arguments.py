@@ -1,0 +1,61 @@
+"""The solver's arguments, checked: each error names the argument and the value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from fcco import _checks
+from fcco.methods import Method
+from fcco.objective import Objective
+from fcco.trackers import OwnRate
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+def choice(kind: type[_Choice], value: Any, name: str) -> _Choice:
+    try:
+        return kind(value)
+    except ValueError:
+        raise ValueError(f"{name} must be one of {', '.join(kind)}, got {value!r}") from None
+
+
+def start_z(z0: float | Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
+    if isinstance(z0, (int, float)):
+        return [torch.full_like(p, _checks._number("z0", z0)) for p in parameters]
+    shapes, wanted = [tuple(z.shape) for z in z0], [tuple(p.shape) for p in parameters]
+    if shapes != wanted:
+        raise ValueError(f"z0 must have one tensor a parameter, of shapes {wanted}, got {shapes}")
+    if not all(bool(torch.isfinite(z).all()) for z in z0):
+        raise ValueError("z0 must be finite")
+    return [z.detach().to(p).clone() for z, p in zip(z0, parameters, strict=True)]
+
+
+def check_parts(objective: Any, optimizer: Any, method: Any, full_pass: Callable[..., Any] | None) -> None:
+    for name, value, kind in (
+        ("objective", objective, Objective),
+        ("optimizer", optimizer, Optimizer),
+        ("method", method, Method),
+    ):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("optimizer must take a step from p.grad alone; LBFGS needs a closure")
+    trained = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
+    if not trained:
+        raise ValueError("objective has no parameter that requires a gradient: nothing to train")
+    known = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    missing = [name for name, p in trained if id(p) not in known]
+    if missing:
+        raise ValueError(f"optimizer lacks these parameters of the objective: {_checks.some(missing)}")
+    if full_pass is not None and not callable(full_pass):
+        raise TypeError(f"full_pass must be a function that returns an iterator, got {full_pass!r}")
+    if method.period is not None and full_pass is None:
+        raise ValueError(f"full_pass must be given for {method.name}: it renews its anchor from all data")
+    if isinstance(method.tracker, OwnRate) and not all(objective.log):
+        raise ValueError(f"{method.name} is for log-domain objectives; {type(objective).__name__} is not one")

@@ -1,0 +1,1 @@
+"""Data, models, training and reports around the fcco core (extra `[lab]`)."""

@@ -1,0 +1,198 @@
+"""Problems whose F, grad F and optimum are known in closed form, with draws vectorised over seeds.
+
+    g_i(w; xi) = (a_i + s xi) . w + (q/2) ||w - c_i||^2 + o_i + sigma zeta,      F(w) = (1/m) sum_i f_i(g_i(w)),
+    f_i(u) = h(u) + k_i u.
+
+xi and zeta are standard normal, so a batch of B2 samples is one draw scaled by B2^(-1/2); in the finite-sum form
+they come from a table (m, n) whose mean is exactly zero. Either way g_i(w) is the formula without its noise.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+CHUNK = 256  # steps whose random numbers are drawn in one call
+
+
+class Outer(ABC):
+    """h of f_i(u) = h(u) + k_i u."""
+
+    @abstractmethod
+    def value(self, u: Tensor) -> Tensor:
+        """h(u)."""
+
+    @abstractmethod
+    def slope(self, u: Tensor) -> Tensor:
+        """h'(u)."""
+
+
+@final
+class Wavy(Outer):
+    """sqrt(1 + u^2) + 0.75 sin u: not convex, yet coercive, so a small gradient means a stationary point."""
+
+    def value(self, u: Tensor) -> Tensor:
+        return (1.0 + u * u).sqrt() + 0.75 * u.sin()
+
+    def slope(self, u: Tensor) -> Tensor:
+        return u * (1.0 + u * u).rsqrt() + 0.75 * u.cos()
+
+
+@final
+class Smooth(Outer):
+    """sqrt(1 + u^2): convex, smooth, with every derivative."""
+
+    def value(self, u: Tensor) -> Tensor:
+        return (1.0 + u * u).sqrt()
+
+    def slope(self, u: Tensor) -> Tensor:
+        return u * (1.0 + u * u).rsqrt()
+
+
+@final
+class Kinked(Outer):
+    """max(u, 0)^2/2: convex and smooth, but its slope has a kink at 0."""
+
+    def value(self, u: Tensor) -> Tensor:
+        return 0.5 * u.clamp(min=0.0).square()
+
+    def slope(self, u: Tensor) -> Tensor:
+        return u.clamp(min=0.0)
+
+
+class Draw(NamedTuple):
+    """One step's blocks and samples: g_i(w; xi) = linear . w + (q/2)||w||^2 + offset."""
+
+    index: Tensor  # (S, B) which blocks
+    linear: Tensor  # (S, B, d) a_i - q c_i + s xi
+    offset: Tensor  # (S, B, 1) o_i + (q/2)||c_i||^2 + sigma zeta
+    tilt: Tensor  # (S, B, 1) k_i
+
+
+@final
+@dataclass(frozen=True)
+class Problem:
+    """A problem of the family above.
+
+    Args:
+        linear: (m, d) a_i - q c_i.
+        offset: (m,) o_i + (q/2)||c_i||^2.
+        q: curvature of every g_i.
+        jacobian_noise: s.
+        value_noise: sigma.
+        outer: h.
+        tilt: (m,) k_i.
+        table: (m, n, d + 1) samples (xi, zeta) of the finite-sum form, mean zero; None: normal draws.
+    """
+
+    linear: Tensor
+    offset: Tensor
+    q: float
+    jacobian_noise: float
+    value_noise: float
+    outer: Outer
+    tilt: Tensor
+    table: Tensor | None = None
+
+    @property
+    def m(self) -> int:
+        """How many blocks."""
+        return self.linear.shape[0]
+
+    @property
+    def d(self) -> int:
+        """The dimension of w."""
+        return self.linear.shape[1]
+
+    @property
+    def n(self) -> int:
+        """Samples of a block in the finite-sum form; 0 outside it."""
+        return 0 if self.table is None else self.table.shape[1]
+
+    def look(self, w: Tensor, draw: Draw) -> Tensor:
+        """g_i(w; xi) (..., S, B, 1) at w (..., S, d)."""
+        w = w.unsqueeze(-2)
+        return ((draw.linear + (0.5 * self.q) * w) * w).sum(-1, keepdim=True) + draw.offset
+
+    def along(self, w: Tensor, draw: Draw, move: Tensor) -> Tensor:
+        """J_i(w; xi) move (..., S, B, 1): the Jacobian-vector product."""
+        return ((draw.linear + self.q * w.unsqueeze(-2)) * move.unsqueeze(-2)).sum(-1, keepdim=True)
+
+    def pull(self, w: Tensor, draw: Draw, u: Tensor) -> Tensor:
+        """The sum over the drawn blocks of f_i'(u_i) J_i(w; xi) (..., S, d), u (..., S, B, 1)."""
+        slope = self.outer.slope(u) + draw.tilt
+        return (slope * (draw.linear + self.q * w.unsqueeze(-2))).sum(-2)
+
+    @cached_property
+    def exact(self) -> Draw:
+        """All blocks without noise, as a draw."""
+        return Draw(torch.arange(self.m), self.linear, self.offset.unsqueeze(-1), self.tilt.unsqueeze(-1))
+
+    def inner(self, w: Tensor) -> Tensor:
+        """g_i(w) (..., m, 1)."""
+        return self.look(w, self.exact)
+
+    def value(self, w: Tensor) -> Tensor:
+        """F(w) (...)."""
+        g = self.inner(w).squeeze(-1)
+        return (self.outer.value(g) + self.tilt * g).mean(-1)
+
+    def gradient(self, w: Tensor, u: Tensor | None = None) -> Tensor:
+        """(1/m) sum_i f_i'(u_i) grad g_i(w) (..., d); u = g(w), so grad F(w), where none is given."""
+        return self.pull(w, self.exact, self.inner(w) if u is None else u) / self.m
+
+    def draws(self, seeds: Sequence[int], b1: int, b2: int, purpose: int = 0) -> Iterator[Draw]:
+        """Draws without end; a seed's stream does not depend on the other seeds. ``purpose`` tells streams apart."""
+        generators = [torch.Generator().manual_seed(1_000_003 * purpose + seed) for seed in seeds]
+        while True:
+            parts = [self._chunk(generator, b1, b2) for generator in generators]
+            index, xi = (torch.stack(columns, 1) for columns in zip(*parts, strict=True))  # (T, S, B, ...)
+            linear = self.linear[index] + self.jacobian_noise * xi[..., :-1]
+            offset = self.offset[index].unsqueeze(-1) + self.value_noise * xi[..., -1:]
+            tilt = self.tilt[index].unsqueeze(-1)
+            yield from map(Draw, index.unbind(), linear.unbind(), offset.unbind(), tilt.unbind())
+
+    def _chunk(self, generator: torch.Generator, b1: int, b2: int) -> tuple[Tensor, Tensor]:
+        """Blocks (T, B) without replacement, and (xi, zeta) (T, B, d + 1), a batch's mean."""
+        index = _blocks(generator, self.m, b1)
+        if self.table is None:
+            noise = torch.randn(CHUNK, b1, self.d + 1, generator=generator, dtype=torch.float64)
+            return index, noise / math.sqrt(b2)
+        which = torch.randint(self.n, (CHUNK, b1, b2), generator=generator)
+        return index, self.table[index.unsqueeze(-1), which].mean(-2)
+
+
+def _blocks(generator: torch.Generator, m: int, b1: int) -> Tensor:
+    if b1 == 1:
+        return torch.randint(m, (CHUNK, 1), generator=generator)
+    if b1 == m:
+        return torch.arange(m).expand(CHUNK, m)
+    return torch.rand(CHUNK, m, generator=generator).topk(b1).indices
+
+
+def _normal(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def sample_table(generator: torch.Generator, m: int, n: int, d: int) -> Tensor:
+    """(m, n, d + 1) samples with mean exactly zero and mean square about one in every column."""
+    table = _normal(generator, m, n, d + 1)
+    table = table - table.mean(1, keepdim=True)
+    return table / table.square().mean(1, keepdim=True).sqrt()
+
+
+def curved(m: int, *, d: int = 5, n: int | None = None, outer: Outer | None = None, q: float = 0.5) -> Problem:
+    """Blocks with their own directions and centres: the tracking and the non-convex problem (issue's form)."""
+    generator = torch.Generator().manual_seed(7)
+    a, c = _normal(generator, m, d) / math.sqrt(d), _normal(generator, m, d)
+    table = None if n is None else sample_table(generator, m, n, d)
+    return Problem(
+        a - q * c, 0.5 * q * c.square().sum(1), q, 0.5, 1.0, outer or Wavy(), torch.zeros(m, dtype=torch.float64), table
+    )

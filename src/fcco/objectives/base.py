@@ -1,0 +1,110 @@
+"""OutputObjective: an objective in two parts, what the network says of each example, and g from that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fcco import _checks
+from fcco.objective import Objective
+from fcco.sampling.batch import Batch
+
+
+class OutputObjective(Objective):
+    """An objective whose g_i depends on the weights only through one output an example.
+
+    Subclasses write :meth:`values`, a pure function of the outputs (and of trained variables of their own), and
+    :meth:`outer`. ``inner`` is the composition of the two parts.
+
+    Args:
+        model: maps ``batch.x`` to outputs, a row an example.
+        num_blocks: m.
+        dim: p.
+        log: as in :class:`fcco.Objective`.
+    """
+
+    def __init__(self, model: nn.Module, num_blocks: int, dim: int = 1, log: bool | tuple[bool, ...] = False) -> None:
+        super().__init__(num_blocks, dim, log)
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+        self.model = model
+
+    def outputs(self, x: Any) -> Tensor:
+        """What the network says of each example: (K, ...) -> (K, ...)."""
+        result: Tensor = self.model(*x) if isinstance(x, tuple) else self.model(x)
+        return result
+
+    def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
+        """g of the blocks (B, dim) from the outputs (K, ...) alone; ``batch.x`` is not looked at."""
+        raise NotImplementedError(f"{type(self).__name__} must define values(index, outputs, batch)")
+
+    def inner(self, index: Tensor, *data: Any) -> Tensor:
+        batch = self._batch(data)
+        return self.values(index, self.outputs(batch.x), batch)
+
+    def samples(self, index: Tensor, *data: Any) -> int:
+        return len(self._batch(data))
+
+    def _batch(self, data: tuple[Any, ...]) -> Batch:
+        if len(data) != 1 or not isinstance(data[0], Batch):
+            got = ", ".join(type(item).__name__ for item in data) or "nothing"
+            raise TypeError(f"{type(self).__name__} takes one fcco.Batch beside index, got {got}")
+        return data[0]
+
+
+def scores(outputs: Tensor, batch: Batch) -> Tensor:
+    """One score an example: (K,) from outputs (K,) or (K, 1)."""
+    flat = outputs.squeeze(1) if outputs.dim() == 2 and outputs.shape[1] == 1 else outputs
+    if flat.shape != (len(batch),):
+        raise ValueError(f"the model must return one score an example, shape ({len(batch)},), got "
+                         f"{tuple(outputs.shape)}")  # fmt: skip
+    return flat
+
+
+def need(value: Tensor | None, name: str) -> Tensor:
+    """A field of the batch that the objective cannot do without."""
+    if value is None:
+        raise ValueError(f"batch.{name} must be given for this objective, got None")
+    return value
+
+
+def mean_over(values: Tensor, mask: Tensor, weight: Tensor | None, index: Tensor, what: str) -> Tensor:
+    """The mean over the marked examples, a number a block; with weights, the weighted sum (no division).
+
+    Args:
+        values: (B, K), or broadcastable to it.
+        mask: (B, K) bool, which examples enter.
+        weight: (K,) or (B, K), or None.
+        index: (B,) the blocks, for the error message.
+        what: what the examples are ('positives'), for the error message.
+
+    Returns:
+        (B,).
+    """
+    zero = values.new_zeros(())
+    if weight is not None:
+        return torch.where(mask, values * weight.to(values.dtype), zero).sum(1)
+    count = mask.sum(1)
+    _refuse_empty(count, index, what)
+    return torch.where(mask, values, zero).sum(1) / count
+
+
+def log_mean_exp_over(values: Tensor, mask: Tensor, weight: Tensor | None, index: Tensor, what: str) -> Tensor:
+    """log of the mean of exp(values) over the marked examples, stably; as :func:`mean_over` else."""
+    if weight is not None:
+        values = values + weight.to(values.dtype).log()
+    total = torch.where(mask, values, -torch.inf).logsumexp(1)
+    if weight is not None:
+        return total
+    count = mask.sum(1)
+    _refuse_empty(count, index, what)
+    return total - count.to(values.dtype).log()
+
+
+def _refuse_empty(count: Tensor, index: Tensor, what: str) -> None:
+    # On an accelerator this look would make it wait; there 0/0 reaches the solver's check, which names the block.
+    if count.device.type == "cpu" and bool((count == 0).any()):
+        empty = index[count == 0].tolist()
+        raise ValueError(f"the batch holds no {what} for block {_checks.some(empty)}")

@@ -1,0 +1,274 @@
+"""Ways in for the user's own data: folders of images, tables, .npz files, torch Datasets."""
+
+import lzma
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import IterableDataset, TensorDataset
+
+from fcco.lab.datasets import DataError, from_dataset, from_folder, from_npz, from_table
+
+
+def _write_images(folder: Path, count: int = 5, size: tuple[int, int] = (6, 4), classes: str = "ab") -> None:
+    """Images of one colour: class a is red, b is blue; height x width = `size`."""
+    for k, name in enumerate(classes):
+        (folder / name).mkdir(parents=True)
+        for n in range(count):
+            pixels = np.zeros((*size, 3), np.uint8)
+            pixels[..., 2 * (k % 2)] = 200 + n
+            Image.fromarray(pixels).save(folder / name / f"{n}.png")
+
+
+def test_folder(tmp_path: Path) -> None:
+    _write_images(tmp_path / "pets")
+    (tmp_path / "pets" / "a" / "notes.txt").write_text("not an image")
+    data = from_folder(tmp_path / "pets")
+    assert data.classes == ("a", "b")
+    assert tuple(data.x_train.shape) == (8, 3, 6, 4)
+    assert tuple(data.x_test.shape) == (2, 3, 6, 4)
+    assert data.y_test.tolist() == [0, 1]
+    assert bool((data.x_train[data.y_train == 0][:, 0] >= 200).all())
+    assert bool((data.x_train[data.y_train == 1][:, 2] >= 200).all())
+    assert (data.name, data.source) == ("pets", "user-provided folder pets")
+    assert torch.equal(from_folder(tmp_path / "pets").x_test, data.x_test)
+    assert from_folder(tmp_path / "pets").sha256 == data.sha256
+    assert from_folder(tmp_path / "pets", size=3, channels=1).in_shape == (1, 3, 3)
+
+
+def test_folder_with_train_and_test(tmp_path: Path) -> None:
+    _write_images(tmp_path / "train")
+    _write_images(tmp_path / "test", count=2)
+    Image.fromarray(np.full((6, 4), 7, np.uint8)).save(tmp_path / "train" / "a" / "grey.jpeg")
+    data = from_folder(tmp_path)
+    assert data.y_train.tolist() == [0] * 6 + [1] * 5
+    assert data.y_test.tolist() == [0, 0, 1, 1]
+
+
+def test_folder_refusals(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="path must be a folder of class sub-folders"):
+        from_folder(tmp_path / "absent")
+    _write_images(tmp_path / "x")
+    with pytest.raises(DataError, match="channels must be 1 or 3, got 4"):
+        from_folder(tmp_path / "x", channels=4)
+    with pytest.raises(DataError, match="size must be positive, got 0"):
+        from_folder(tmp_path / "x", size=0)
+    with pytest.raises(DataError, match=r"test_fraction must be in \(0, 1\), got 1.5"):
+        from_folder(tmp_path / "x", test_fraction=1.5)
+    with pytest.raises(DataError, match=r"test_fraction 0.01 of 10 examples leaves no test example"):
+        from_folder(tmp_path / "x", test_fraction=0.01)
+    Image.fromarray(np.zeros((5, 5, 3), np.uint8)).save(tmp_path / "x" / "b" / "z.png")
+    with pytest.raises(DataError, match=r"z.png is 5x5, the first image 6x4: pass size= to resize"):
+        from_folder(tmp_path / "x")
+    image = tmp_path / "x" / "b" / "z.png"
+    image.write_bytes(image.read_bytes()[:40])
+    with pytest.raises(DataError, match=r"z.png is truncated or not an image"):
+        from_folder(tmp_path / "x")
+    (tmp_path / "x" / "c").mkdir()
+    with pytest.raises(DataError, match=r"class 'c' in .* has no PNG or JPEG image"):
+        from_folder(tmp_path / "x")
+
+
+def test_folder_without_pillow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write_images(tmp_path / "x")
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(ImportError, match="from_folder needs Pillow: pip install pillow"):
+        from_folder(tmp_path / "x")
+
+
+def test_folder_test_images_must_fit(tmp_path: Path) -> None:
+    _write_images(tmp_path / "train")
+    _write_images(tmp_path / "test", size=(5, 5))
+    with pytest.raises(DataError, match=r"0.png is 5x5, the first image 6x4"):
+        from_folder(tmp_path)
+    assert from_folder(tmp_path, size=(7, 3)).in_shape == (3, 7, 3)
+
+
+def test_folder_classes_must_agree(tmp_path: Path) -> None:
+    _write_images(tmp_path / "train")
+    _write_images(tmp_path / "test", classes="abc")
+    with pytest.raises(DataError, match="has the class 'c', which train lacks"):
+        from_folder(tmp_path)
+    with pytest.raises(DataError, match="at least two class sub-folders, got 0"):
+        from_folder(tmp_path / "train" / "a")
+
+
+CSV = "height,weight,kind,id\n" + "".join(f"{k},{k / 4},{'cat' if k % 2 else 'dog'},n{k}\n" for k in range(20))
+
+
+def test_csv_with_words_as_classes(tmp_path: Path) -> None:
+    (tmp_path / "pets.csv").write_text(CSV)
+    data = from_table(tmp_path / "pets.csv", target="kind", drop=["id"])
+    assert data.classes == ("cat", "dog")
+    assert tuple(data.x_train.shape) == (16, 2)
+    assert data.x_train.dtype == torch.float32
+    assert data.y_test.bincount().tolist() == [2, 2]
+    assert torch.equal(data.x_train[:, 0] % 2 == 1, data.y_train == 0)
+    assert data.source == "user-provided pets.csv"
+    assert not data.multilabel
+
+
+def test_csv_with_test_table(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("a,y\n1,5\n2,7\n3,7\n")
+    (tmp_path / "test.csv").write_text("y,a\n7,4\n5,5\n")
+    data = from_table(tmp_path / "train.csv", "y", test=tmp_path / "test.csv")
+    assert data.x_test.tolist() == [[4], [5]]
+    assert data.y_test.tolist() == [1, 0]
+    assert data.classes == ("5", "7")
+    assert set(data.sha256) == {"train.csv", "test.csv"}
+    (tmp_path / "test.csv").write_text("y,a\n7,4\n")  # one class alone keeps its number
+    assert from_table(tmp_path / "train.csv", "y", test=tmp_path / "test.csv").y_test.tolist() == [1]
+    (tmp_path / "test.csv").write_text("y,a\n9,4\n")
+    with pytest.raises(DataError, match=r"test.csv: target 'y' has the class 9, which train.csv lacks"):
+        from_table(tmp_path / "train.csv", "y", test=tmp_path / "test.csv")
+    (tmp_path / "test.csv").write_text("y,b\n7,4\n")
+    with pytest.raises(DataError, match=r"column 'a' is no column of test.csv"):
+        from_table(tmp_path / "train.csv", "y", test=tmp_path / "test.csv")
+
+
+def test_csv_with_several_labels(tmp_path: Path) -> None:
+    rows = "".join(f"{k},{'' if k % 3 == 0 else k % 2},{k // 5 % 2}\n" for k in range(20))
+    with lzma.open(tmp_path / "tasks.csv.xz", "wt", encoding="utf-8-sig") as file:  # with a byte-order mark
+        file.write("x,t1,t2\n" + rows)
+    data = from_table(tmp_path / "tasks.csv.xz", target=["t1", "t2"])
+    assert data.multilabel
+    assert data.classes == ("t1", "t2")
+    assert (tuple(data.y_train.shape), tuple(data.y_test.shape)) == ((16, 2), (4, 2))
+    assert torch.equal(data.y_train[:, 0].isnan(), data.x_train[:, 0] % 3 == 0)
+    assert not bool(data.y_train[:, 1].isnan().any())
+    assert from_table(tmp_path / "tasks.csv.xz", target=["t2"], drop=["t1"]).y_train.shape == (16, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        (CSV, {"target": "knd"}, "target 'knd' is no column of t.csv, which has height, weight, kind, id"),
+        (CSV, {"target": "kind"}, "column 'id' is not numeric; name it in drop="),
+        (CSV, {"target": "kind", "drop": ["idd"]}, "drop 'idd' is no column"),
+        (CSV, {"target": "kind", "drop": "id"}, "drop must be a sequence of column names, got 'id'"),
+        (CSV, {"target": "weight", "drop": ["id", "kind"]}, "must hold classes, got 0.25"),
+        (CSV, {"target": ["height"], "drop": ["id", "kind"]}, "column 'height' must hold 0, 1 or nothing"),
+        (CSV, {"target": []}, "target must name each column once, at least one, got"),
+        (CSV, {"target": "kind", "drop": ["id", "height", "weight"]}, "has no feature column besides"),
+        ("a,y\n1,0\n,1\n", {"target": "y"}, "column 'a' has missing or infinite values"),
+        ("a,y\n1,0\ninf,1\n", {"target": "y"}, "column 'a' has missing or infinite values"),
+        ("a,y\n1,0\n2,\n", {"target": "y"}, "target 'y' has missing values"),
+        ("a,y\n1,cat\n2,\n", {"target": "y"}, "target 'y' must hold numbers or words in every row"),
+        ("a,y\n1,0\n2,0\n", {"target": "y"}, "target 'y' has one class alone"),
+        ("a,y\n", {"target": "y"}, "at least one row"),
+        ("", {"target": "y"}, "t.csv is truncated or damaged"),
+        ('a,y\n1,"0\n', {"target": "y"}, "t.csv is truncated or damaged"),
+    ],
+)
+def test_csv_refusals(tmp_path: Path, text: str, arguments: dict[str, object], message: str) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        from_table(tmp_path / "t.csv", **arguments)  # type: ignore[arg-type]
+
+
+def test_table_of_another_kind(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("a\n")
+    with pytest.raises(DataError, match=r"path must be a .csv, .parquet or .npz file, got 't.txt'"):
+        from_table(tmp_path / "t.txt", "a")
+    with pytest.raises(DataError, match=r"path must be a .csv, .parquet or .npz file, got"):
+        from_table(tmp_path / "absent.csv", "a")
+
+
+def test_npz_table(tmp_path: Path) -> None:
+    x, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+    several = np.stack([y, np.where(y == 0, np.nan, 1)], axis=1)
+    np.savez(tmp_path / "t.npz", x=x, age=np.arange(20), y=y, tasks=several)
+    data = from_table(tmp_path / "t.npz", "y", drop=["tasks"])
+    assert data.in_shape == (4,)
+    assert data.classes == ("0", "1")
+    data = from_table(tmp_path / "t.npz", "tasks", drop=["y"])
+    assert data.classes == ("tasks.0", "tasks.1")
+    assert bool(data.y_train[:, 1].isnan().any())
+    np.savez(tmp_path / "t.npz", x=np.zeros((2, 2, 2)))
+    with pytest.raises(DataError, match=r"x must be \(N,\) or \(N, k\)"):
+        from_table(tmp_path / "t.npz", "y")
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    import pandas
+
+    pandas.DataFrame({"a": range(10), "y": [0.0, 1.0, None, 0.0, 1.0] * 2}).to_parquet(tmp_path / "t.parquet")
+    data = from_table(tmp_path / "t.parquet", ["y"])
+    assert tuple(data.y_train.shape) == (8, 1)
+
+
+def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pyarrow", "fastparquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    (tmp_path / "t.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ImportError, match=r"reading .parquet needs pyarrow: pip install pyarrow"):
+        from_table(tmp_path / "t.parquet", "y")
+
+
+def test_four_arrays(tmp_path: Path) -> None:
+    path = tmp_path / "own.npz"
+    np.savez(path, x_train=np.eye(4), y_train=np.array([0, 1, 2, 1]), x_test=np.eye(4)[:2], y_test=np.array([0, 1]))
+    data = from_npz(path)
+    assert (data.name, data.num_classes, data.in_shape) == ("own", 3, (4,))
+    assert data.source == "user-provided own.npz"
+    assert from_npz(path, num_classes=5).num_classes == 5
+    with pytest.raises(DataError, match=r"path must be an .npz file"):
+        from_npz(tmp_path / "absent.npz")
+    with path.open("wb") as file:
+        np.save(file, np.eye(3))
+    with pytest.raises(DataError, match=r"own.npz is a single array"):
+        from_npz(path)
+
+
+class _Images(TorchDataset[object]):
+    """Pillow images with a class, as a data set without transforms yields them."""
+
+    def __init__(self, count: int, grey: bool = False) -> None:
+        self.count, self.grey = count, grey
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, row: int) -> object:
+        shape = (4, 5) if self.grey else (4, 5, 3)
+        return Image.fromarray(np.full(shape, row, np.uint8)), row % 2
+
+
+def test_torch_dataset() -> None:
+    data = from_dataset(_Images(10))
+    assert tuple(data.x_train.shape) == (8, 3, 4, 5)
+    assert data.x_train.dtype == torch.uint8
+    assert data.source == "user-provided torch Dataset _Images"
+    assert from_dataset(_Images(10, grey=True), _Images(4, grey=True)).in_shape == (1, 4, 5)
+    table = TensorDataset(torch.randn(10, 3, dtype=torch.float64), torch.arange(10) % 3)
+    data = from_dataset(table, table, name="mine", num_classes=4)
+    assert (data.name, data.num_classes, data.x_train.dtype) == ("mine", 4, torch.float32)
+    assert from_dataset(TensorDataset(torch.randn(10, 3), torch.ones(10, 2))).multilabel
+
+
+class _Stream(IterableDataset[int]):
+    """A data set without an order."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(())
+
+
+def test_torch_dataset_refusals() -> None:
+    with pytest.raises(DataError, match="train must be a map-style Dataset with a length, got _Stream"):
+        from_dataset(_Stream())
+    with pytest.raises(DataError, match="train must hold at least one item"):
+        from_dataset(_Images(0))
+    with pytest.raises(DataError, match=r"train\[0\] must be a pair \(x, y\)"):
+        from_dataset(TensorDataset(torch.zeros(3, 2)))
+    with pytest.raises(DataError, match=r"train\[0\]: y cannot be read as a tensor .*a label is a whole number"):
+        from_dataset(TensorDataset(torch.zeros(3, 2), torch.tensor([0.5, 1, 2])))
+    with pytest.raises(DataError, match=r"x_train must be finite, got NaN or infinity"):
+        from_dataset(TensorDataset(torch.full((10, 2), torch.nan), torch.arange(10) % 2))
+    with pytest.raises(DataError, match=r"must hold labels in 0..0, got 1"):
+        from_dataset(TensorDataset(torch.zeros(10, 2), torch.arange(10) % 2), num_classes=1)
