@@ -138,9 +138,9 @@ SCHEDULED = [
 ]
 
 
-@pytest.mark.parametrize("t", [4, 5])  # v3 renews its anchor at step 5
 @pytest.mark.parametrize(("name", "argument", "value", "error"), SCHEDULED)
-def test_schedule_that_leaves_its_range(name, argument, value, error, t):
+def test_schedule_that_leaves_its_range(name, argument, value, error):
+    t = 5 if name in FINITE_SUM else 3  # v3 renews its anchor at step 5
     good, now = {"gamma": 0.5, "theta": 0.5, "step": 0.5}.get(argument, 0.3), {"bad": False}
 
     def schedule(step):
@@ -174,7 +174,7 @@ def test_schedule_that_raises_an_error_of_its_own():
     def spoil(trial):
         now["bad"] = True
         try:
-            trial.solver.step(*trial.batch(4))
+            trial.solver.step(*trial.batch(3))
         finally:
             now["bad"] = False
 
@@ -184,7 +184,7 @@ def test_schedule_that_raises_an_error_of_its_own():
 # ---------------------------------------------------------------------- steps
 
 
-def check_failed_step(name, spoil, error, says, *, t=4, after=2, **options):
+def check_failed_step(name, spoil, error, says, *, t=3, after=1, **options):
     """`spoil(trial)` instead of step t must raise; then everything is as before, and stays equal to a clean run."""
     trial = Trial(name, **options).run(1, t - 1)
     before = trial.snapshot()
@@ -220,16 +220,15 @@ INDEX = {
 }
 
 
-@pytest.mark.parametrize("name", ["sox", "msvr-v3"])
 @pytest.mark.parametrize("case", INDEX)
-def test_index(case, name):
+def test_index(case):
     change, error, says = INDEX[case]
 
     def spoil(trial):
-        index, *rest = trial.batch(5)
+        index, *rest = trial.batch(1)
         trial.solver.step(change(index), *rest)
 
-    check_failed_step(name, spoil, error, says, t=5)  # v3's anchor is due
+    check_failed_step("msvr-v3", spoil, error, says, t=1)  # the anchor is due
 
 
 def nan_row(place, value=NAN):
@@ -254,6 +253,10 @@ class Mine(Exception):
     """An error of the user's own."""
 
 
+def never(_, g):
+    raise NotImplementedError("later")
+
+
 def forgets(_, g):
     return None
 
@@ -274,23 +277,23 @@ INNER = {
     "inf": (nan_row(1, INF), fcco.NonFiniteError, r"not finite for block {0}$"),
     "error of its own": (raises(Mine("mine")), Mine, "mine"),
     "index error": (raises(IndexError("theirs")), IndexError, "theirs"),
-    "not written": (raises(NotImplementedError("later")), NotImplementedError, "later"),
-    "interrupt": (raises(KeyboardInterrupt()), KeyboardInterrupt, ""),
+    "not written": (never, NotImplementedError, "later"),
+    "interrupt": (raises(KeyboardInterrupt("stop")), KeyboardInterrupt, "stop"),
     "exit": (raises(SystemExit(3)), SystemExit, "3"),
 }
 
 
-@pytest.mark.parametrize("name", ["soap", "msvr-v2", "msvr-v3", "msvr-v1-sp", "bspiderboost"])
+@pytest.mark.parametrize("name", ["soap", "msvr-v3", "msvr-v1-sp"])
 @pytest.mark.parametrize("case", INNER)
 def test_what_inner_returns(case, name):
     fault, error, says = INNER[case]
 
     def spoil(trial):
-        index, *rest = trial.batch(4)
+        index, *rest = trial.batch(3)
         trial.objective.arm(fault=fault)
         trial.solver.step(index, *rest)
 
-    block = int(Trial(name).batch(4)[0][1])
+    block = int(Trial(name).batch(3)[0][1])
     found = check_failed_step(name, spoil, error, says.format(block))
     if error is fcco.NonFiniteError:
         assert found.blocks == [block]
@@ -308,17 +311,17 @@ OUTER = {
 }
 
 
-@pytest.mark.parametrize("name", ["sox", "msvr-v2", "msvr-v3"])
+@pytest.mark.parametrize("name", ["sox", "msvr-v2"])
 @pytest.mark.parametrize("case", OUTER)
 def test_what_outer_returns(case, name):
     fault, error, says = OUTER[case]
 
     def spoil(trial):
-        index, *rest = trial.batch(4)
+        index, *rest = trial.batch(3)
         trial.objective.arm(outer_fault=fault)
         trial.solver.step(index, *rest)
 
-    block = int(Trial(name).batch(4)[0][1])
+    block = int(Trial(name).batch(3)[0][1])
     found = check_failed_step(name, spoil, error, says.format(block))
     if error is fcco.NonFiniteError:
         assert found.blocks == [block]
@@ -336,17 +339,17 @@ PROJECT = {
 }
 
 
-@pytest.mark.parametrize("name", ["sox", "soap", "msvr-v2", "msvr-v3"])
+@pytest.mark.parametrize("name", ["soap", "msvr-v2"])
 @pytest.mark.parametrize("case", PROJECT)
 def test_what_project_returns(case, name):
     fault, error, says = PROJECT[case]
 
     def spoil(trial):
-        index, *rest = trial.batch(4)
+        index, *rest = trial.batch(3)
         trial.objective.arm(project_fault=fault)
         trial.solver.step(index, *rest)
 
-    block = int(Trial(name).batch(4)[0][1])
+    block = int(Trial(name).batch(3)[0][1])
     found = check_failed_step(name, spoil, error, says.format(block))
     if error is fcco.NonFiniteError:
         assert found.blocks == [block]
@@ -368,14 +371,14 @@ SAMPLES_CASES = {
 }
 
 
-@pytest.mark.parametrize("name", ["sox", "soap", "msvr-v2", "msvr-v3"])
+@pytest.mark.parametrize("name", ["soap", "msvr-v2"])
 @pytest.mark.parametrize("case", SAMPLES_CASES)
 def test_what_samples_returns(case, name):
     fault, error, says = SAMPLES_CASES[case]
 
     def spoil(trial):
         trial.objective.arm(samples_fault=lambda: fault(1, None))
-        trial.solver.step(*trial.batch(4))
+        trial.solver.step(*trial.batch(3))
 
     check_failed_step(name, spoil, error, says)
 
@@ -400,7 +403,7 @@ def test_error_at_a_later_probe(name, probe, error):
 
     def spoil(trial):
         trial.objective.arm(fault=raises(error, at=probe))
-        trial.solver.step(*trial.batch(4))
+        trial.solver.step(*trial.batch(3))
 
     check_failed_step(name, spoil, type(error), "mine")
 
@@ -409,9 +412,9 @@ def test_error_at_a_later_probe(name, probe, error):
 def test_not_finite_at_a_later_probe(name, probe):
     def spoil(trial):
         trial.objective.arm(fault=lambda n, g: nan_row(2)(n, g) if n == probe else g)
-        trial.solver.step(*trial.batch(4))
+        trial.solver.step(*trial.batch(3))
 
-    block = int(Trial(name).batch(4)[0][2])
+    block = int(Trial(name).batch(3)[0][2])
     assert check_failed_step(name, spoil, fcco.NonFiniteError, f"block {block}$").blocks == [block]
 
 
@@ -440,34 +443,34 @@ def test_not_finite_data(name):
     """BatchNorm spreads a NaN over the batch: every block of it is named."""
 
     def spoil(trial):
-        index, x, weight = trial.batch(4)
+        index, x, weight = trial.batch(3)
         x[1, 0, 2] = NAN
         trial.solver.step(index, x, weight)
 
-    blocks = Trial(name).batch(4)[0].tolist()
+    blocks = Trial(name).batch(3)[0].tolist()
     says = "not finite for blocks " + ", ".join(str(block) for block in blocks)
     assert check_failed_step(name, spoil, fcco.NonFiniteError, says).blocks == blocks
 
 
-@pytest.mark.parametrize("name", fcco.METHODS)
+@pytest.mark.parametrize("name", ["sox", "bsgd", "msvr-v2", "msvr-v1-sp", "scent"])
 def test_not_finite_data_without_batch_norm(name):
     """Without it only the block that the NaN belongs to is named."""
 
     def spoil(trial):
-        index, x, weight = trial.batch(4)
+        index, x, weight = trial.batch(3)
         x[1, 0, 2] = INF
         trial.solver.step(index, x, weight)
 
-    block = int(Trial(name).batch(4)[0][1])
+    block = int(Trial(name).batch(3)[0][1])
     found = check_failed_step(name, spoil, fcco.NonFiniteError, f"block {block}$", batch_norm=False)
     assert found.blocks == [block]
 
 
 def root_of(place):
-    """Adds sqrt(0 * g) to one row: its value is finite, its gradient is not."""
+    """Adds sqrt(0 g) to one row: its value is finite, its gradient is not."""
 
     def change(probe, g):
-        where = torch.zeros(g.shape[0], 1, dtype=torch.bool).index_fill(0, torch.tensor([place]), True)
+        where = torch.arange(g.shape[0]).unsqueeze(1) == min(place, g.shape[0] - 1)
         return g + (torch.where(where, 0.0, 1.0) * g.square()).sqrt() * 0.0
 
     return change
@@ -500,7 +503,7 @@ def rooted_step(objective, place, *rest, method=None, **options):
     x = torch.ones(3, 2, 4)
     x[place, 1] = 0.0
     before = snapshot(solver)
-    with pytest.raises(fcco.NonFiniteError, match="gradient is not finite") as caught:
+    with pytest.raises(fcco.NonFiniteError, match="not finite") as caught:
         solver.step(index, x, *rest)
     assert_same(before, snapshot(solver))
     return caught.value.blocks
@@ -535,10 +538,9 @@ def test_gradient_that_is_not_finite_in_a_full_pass_names_blocks():
         solver.step(torch.tensor([1]), x[1:2])
     x[4, 1] = 0.0
     before = snapshot(solver)
-    with pytest.raises(fcco.NonFiniteError, match="full pass.*blocks? .*4") as caught:
+    with pytest.raises(fcco.NonFiniteError, match="full_pass.*gradient.*blocks 3, 4, 5$") as caught:
         solver.step(torch.tensor([1]), x[1:2])
-    assert 4 in caught.value.blocks
-    assert 1 not in caught.value.blocks
+    assert caught.value.blocks == [3, 4, 5]  # those of the batch that it came from
     assert_same(before, snapshot(solver))
 
 
@@ -563,12 +565,9 @@ def test_norm_that_overflows_is_not_taken_for_a_zero_step(option):
     w = nn.Parameter(torch.ones(4))
     f = fcco.objective(lambda i, x: (x * w).sum(1, True), lambda i, u: u.sum(1), num_blocks=2, parameters=[w])
     solver = fcco.Solver(f, torch.optim.SGD([w], lr=1.0), fcco.bsgd(), **option)
-    try:
-        solver.step([0], torch.full((1, 4), 2e38))
-    except fcco.NonFiniteError:
-        assert torch.equal(w.detach(), torch.ones(4))
-    else:
-        torch.testing.assert_close(w.detach(), torch.full((4,), 0.5))
+    with pytest.raises(fcco.NonFiniteError, match="gradient"):
+        solver.step([0], torch.tensor([[2e38, -2e38, 2e38, -2e38]]))
+    assert torch.equal(w.detach(), torch.ones(4))
 
 
 # ---------------------------------------------------------------------- full passes
@@ -607,8 +606,7 @@ FULL = {
 }
 
 
-@pytest.mark.parametrize("t", [1, 5], ids=["first", "later"])
-@pytest.mark.parametrize("name", FINITE_SUM)
+@pytest.mark.parametrize(("name", "t"), [("msvr-v3", 1), ("variant-v3", 5)], ids=["first", "later"])
 @pytest.mark.parametrize("case", FULL)
 def test_full_pass(case, name, t):
     bad, error, says = FULL[case]
@@ -620,7 +618,9 @@ def test_full_pass(case, name, t):
         finally:
             trial.solver.full_pass = kept
 
-    check_failed_step(name, spoil, error, says, t=t)
+    found = check_failed_step(name, spoil, error, says, t=t)
+    if error is fcco.NonFiniteError:
+        assert found.blocks == [3]
 
 
 @pytest.mark.parametrize("name", FINITE_SUM)
@@ -732,7 +732,7 @@ SOLVER = {
     "z0: one tensor": (lambda: {"z0": torch.zeros(3)}, (TypeError, ValueError), "z0 .*got"),
     "z0: nan": (lambda: {"z0": NAN}, ValueError, "z0 .*nan"),
     "z0: nan in a tensor": (lambda: {"z0": nan_in(SHAPES)}, ValueError, "z0 .*finite"),
-    "z0: numbers": (lambda: {"z0": [0.0] * len(SHAPES)}, TypeError, "z0 .*float"),
+    "z0: numbers": (lambda: {"z0": [0.0] * len(SHAPES)}, TypeError, r"z0 .*\[0.0, 0.0"),
     "z0: a string": (lambda: {"z0": "zeros"}, TypeError, "z0 .*'zeros'"),
     "z0: a bool": (lambda: {"z0": True}, TypeError, "z0 .*True"),
     "nonfinite: unknown": (lambda: {"nonfinite": "ignore"}, ValueError, "nonfinite .*raise, skip.*'ignore'"),
@@ -1060,11 +1060,11 @@ SPOILT = {
 }
 
 
-@pytest.mark.parametrize("t", [1, 5])  # v3's anchor is due at both
 @pytest.mark.parametrize("what", SPOILT)
 @pytest.mark.parametrize("name", fcco.METHODS)
-def test_skipping(name, what, t):
+def test_skipping(name, what):
     """A skipped step counts itself and its samples, and is else as if it had never been."""
+    t = 1 if what == "f" else 5 if name in FINITE_SUM else 3  # v3's anchor is due at 1 and at 5
     trial = Trial(name, nonfinite="skip").run(1, t - 1)
     before, drawn = trial.snapshot(), trial.solver.samples
     for count in (1, 2):

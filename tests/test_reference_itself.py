@@ -102,7 +102,8 @@ def test_gamma_zero_is_the_moving_average():
 def test_without_noise_tracking_is_exact(method):
     """All blocks, all samples: u_t = g(w_t), and with lag 1 z_t = (1/m) sum grad f(u_{t-1}) J(w_t)."""
     problem = CurvedProblem(2, p=3)
-    got = run(method, problem, np.ones(problem.d), everything(problem, 30), lr=0.05, alpha=0.2, beta=0.3, period=7)
+    options = {"lr": 0.05, "alpha": 0.2, "beta": 0.3, "period": 7}
+    got = run(method, problem, np.ones(problem.d), everything(problem, 30), **options)
     w, w_prev = got.history[-2], got.history[-3]
     values = [problem.inner(i, w, problem.all_rows) for i in range(problem.m)]
     np.testing.assert_allclose(got.u, values, rtol=1e-10, atol=1e-12)

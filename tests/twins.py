@@ -138,7 +138,8 @@ def optimizer_of(objective, options):
     rule, lr = options.get("adaptive"), at(options["lr"], 1)
     if rule is None:
         return torch.optim.SGD(objective.parameters(), lr=lr, weight_decay=options.get("mu", 0.0))
-    return fcco.Adaptive(objective.parameters(), lr=lr, beta=rule.beta, delta=rule.delta, amsgrad=rule.amsgrad)
+    rates = dataclasses.asdict(rule)  # beta, delta, amsgrad
+    return fcco.Adaptive(objective.parameters(), lr=lr, **rates)
 
 
 @dataclasses.dataclass

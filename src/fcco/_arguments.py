@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -28,12 +29,23 @@ def choice(kind: type[_Choice], value: Any, name: str) -> _Choice:
 def start_z(z0: float | Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
     if isinstance(z0, (int, float)):
         return [torch.full_like(p, _checks._number("z0", z0)) for p in parameters]
+    if not all(isinstance(z, Tensor) for z in z0):
+        raise TypeError(f"z0 must be a number or one tensor a parameter, got {z0!r}")
     shapes, wanted = [tuple(z.shape) for z in z0], [tuple(p.shape) for p in parameters]
     if shapes != wanted:
         raise ValueError(f"z0 must have one tensor a parameter, of shapes {wanted}, got {shapes}")
-    if not all(bool(torch.isfinite(z).all()) for z in z0):
-        raise ValueError("z0 must be finite")
+    wrong = [place for place, z in enumerate(z0) if not bool(torch.isfinite(z).all())]
+    if wrong:
+        raise ValueError(f"z0 must be finite, got other values in tensors {_checks.some(wrong)}")
     return [z.detach().to(p).clone() for z, p in zip(z0, parameters, strict=True)]
+
+
+def _needs_closure(optimizer: Optimizer) -> bool:
+    try:
+        inspect.signature(type(optimizer).step).bind(optimizer)  # of the class: schedulers patch the instance
+    except TypeError:
+        return True
+    return False
 
 
 def check_parts(objective: Any, optimizer: Any, method: Any, full_pass: Callable[..., Any] | None) -> None:
@@ -44,8 +56,8 @@ def check_parts(objective: Any, optimizer: Any, method: Any, full_pass: Callable
     ):
         if not isinstance(value, kind):
             raise TypeError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError("optimizer must take a step from p.grad alone; LBFGS needs a closure")
+    if _needs_closure(optimizer):
+        raise ValueError(f"optimizer must take a step from p.grad alone; {type(optimizer).__name__} needs a closure")
     trained = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
     if not trained:
         raise ValueError("objective has no parameter that requires a gradient: nothing to train")

@@ -51,10 +51,22 @@ def positive(name: str, value: Any) -> float:
 
 def positive_int(name: str, value: Any) -> int:
     """A whole number >= 1."""
+    if whole(name, value) < 1:
+        raise ValueError(f"{name} must be >= 1, got {value}")
+    return int(value)
+
+
+def whole(name: str, value: Any) -> int:
+    """Any whole number, as seeds are."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, got {value!r} of type {type(value).__name__}")
-    if value < 1:
-        raise ValueError(f"{name} must be >= 1, got {value}")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r} of type {type(value).__name__}")
     return value
 
 

@@ -44,10 +44,13 @@ class Adaptive(Optimizer):
         delta: float = 1e-8,
         amsgrad: bool = False,
     ) -> None:
-        _checks.non_negative("lr", lr)
-        _checks.rate("beta", beta)
-        _checks.positive("delta", delta)
+        _check({"lr": lr, "beta": beta, "delta": delta, "amsgrad": amsgrad})
         super().__init__(params, {"lr": lr, "beta": beta, "delta": delta, "amsgrad": amsgrad})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As for every torch optimizer; a group's own numbers are checked like the others."""
+        _check({**self.defaults, **param_group})
+        super().add_param_group(param_group)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -61,6 +64,13 @@ class Adaptive(Optimizer):
                 if p.grad is not None:
                     _update(p, p.grad, self.state[p], group)
         return loss
+
+
+def _check(group: dict[str, Any]) -> None:
+    _checks.non_negative("lr", group["lr"])
+    _checks.rate("beta", group["beta"])
+    _checks.positive("delta", group["delta"])
+    _checks.flag("amsgrad", group["amsgrad"])
 
 
 def _update(p: Tensor, z: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> None:

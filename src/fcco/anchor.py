@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fcco.blocks import BlockTable
-from fcco.evaluate import Evaluator, NonFiniteError, all_finite, clear, gradients
-from fcco.fullpass import FullPass, full_gradient, full_values
+from fcco.evaluate import Evaluator, all_finite, clear, gradients
+from fcco.fullpass import FullPass, full_gradient, full_values, refuse_nonfinite, suspects
 from fcco.ranks import average_over_ranks
 from fcco.trackers import Coefficient, floor
 
@@ -48,6 +48,6 @@ def make_anchor(evaluator: Evaluator, table: BlockTable, full_pass: FullPass, be
     g = again if g is None else g
     grads = gradients(evaluator.parameters)
     if not bool(average_over_ranks(grads, torch.isfinite(g).all()) & all_finite(grads)):
-        raise NonFiniteError("the full pass at the anchor gave values that are not finite", [])
+        refuse_nonfinite(table, g, lambda: suspects(evaluator, table, full_pass, u))
     weights = [p.detach().clone() for p in evaluator.parameters]
     return Anchor(weights, g, u, [gradient.clone() for gradient in grads]), samples

@@ -21,6 +21,16 @@ def rank_and_world() -> tuple[int, int]:
     return 0, 1
 
 
+def gather_objects(mine: Any) -> list[Any]:
+    """What every rank has, in the order of ranks (each rank must call this)."""
+    _, world = rank_and_world()
+    if world == 1:
+        return [mine]
+    everyone: list[Any] = [None] * world
+    dist.all_gather_object(everyone, mine)
+    return everyone
+
+
 def owned_blocks(num_blocks: int, rank: int, world: int) -> Tensor:
     """The blocks that a rank owns: i with i mod world = rank.
 
@@ -69,8 +79,9 @@ class BlockTable:
         if isinstance(u, Tensor):
             if u.shape != (self.num_blocks, self.dim):
                 raise ValueError(f"u0 must have shape {(self.num_blocks, self.dim)}, got {tuple(u.shape)}")
-            if not bool(torch.isfinite(u).all()):
-                raise ValueError("u0 must be finite in every row")
+            wrong = (~torch.isfinite(u).all(1)).nonzero()[:, 0].tolist()
+            if wrong:
+                raise ValueError(f"u0 must be finite in every row, got other values in rows {_checks.some(wrong)}")
             self.rows.copy_(u[self.rank :: self.world])
         else:
             self.rows.fill_(_checks._number("u0", u))
@@ -79,12 +90,12 @@ class BlockTable:
     def check(self, asked: Any, *, name: str = "index", repeats: bool = False) -> Tensor:
         """The blocks asked for as (B,) int64 on the table's device, or an error that names the block."""
         index = _as_tensor(asked, name)
+        if index.numel() == 0:
+            raise ValueError(f"{name} must name at least one block, got an empty {type(asked).__name__}")
         if index.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
             raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
         if index.dim() != 1:
             raise ValueError(f"{name} must have shape (B,), got {tuple(index.shape)}")
-        if index.numel() == 0:
-            raise ValueError(f"{name} must name at least one block, got an empty tensor")
         index = index.to(torch.int64)
         low, high = int(index.min()), int(index.max())
         if low < 0 or high >= self.num_blocks:
@@ -103,14 +114,18 @@ class BlockTable:
         if again.numel():
             raise ValueError(f"{name} must name each block once, got block {int(again[0])} more than once")
 
+    def local(self, index: Tensor) -> Tensor:
+        """Where in this rank's rows the blocks stand."""
+        return index if self.world == 1 else index // self.world
+
     def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """u_{t-1} of the blocks (B, dim), and which of them (B,) were never visited."""
-        local = index // self.world
+        local = self.local(index)
         return self._decayed(self.rows[local], local, self.log_now), ~self.visited[local]
 
     def read_earlier(self, index: Tensor) -> Tensor:
         """u_{t-2} of the blocks (B, dim): the replaced rows for those drawn at t-1, else the rows."""
-        local = index // self.world
+        local = self.local(index)
         rows = self._decayed(self.rows[local], local, self.log_before)
         if self.old_index.numel() == 0:
             return rows
@@ -120,7 +135,7 @@ class BlockTable:
 
     def write(self, index: Tensor, old: Tensor, new: Tensor, decay: float) -> None:
         """Put u_t in place of u_{t-1} for the drawn blocks; the others decay."""
-        local = index // self.world
+        local = self.local(index)
         self.old_index, order = index.sort()
         self.old_rows = old[order]
         self.rows[local] = new
@@ -156,11 +171,7 @@ class BlockTable:
             "log_now": self.log_now,
             "log_before": self.log_before,
         }
-        old = [(self.old_index.cpu(), self.old_rows.cpu())]
-        if self.world > 1:
-            parts: list[Any] = [None] * self.world
-            dist.all_gather_object(parts, old[0])
-            old = parts
+        old = gather_objects((self.old_index.cpu(), self.old_rows.cpu()))
         state["old_index"] = torch.cat([index for index, _ in old])
         state["old_rows"] = torch.cat([rows for _, rows in old])
         return state

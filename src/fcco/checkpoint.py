@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from fcco.blocks import rank_and_world
 
 _FORMAT = "fcco checkpoint"
 _VERSION = 1
+_LOADABLE = (int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 
 
 class Stateful(Protocol):
@@ -38,7 +40,10 @@ def save(path: str | os.PathLike[str], *parts: Stateful) -> None:
             every rank: the states are collective, rank 0 writes.
     """
     target = Path(path)
+    _refuse_stateless(parts)
     states = [part.state_dict() for part in parts]
+    for part, state in zip(parts, states, strict=True):
+        _refuse_foreign(state, type(part).__name__)
     content = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -48,6 +53,25 @@ def save(path: str | os.PathLike[str], *parts: Stateful) -> None:
     }
     if rank_and_world()[0] == 0:
         _write(target, content)
+
+
+def _refuse_stateless(parts: tuple[Any, ...]) -> None:
+    for part in parts:
+        if not hasattr(part, "state_dict") or not hasattr(part, "load_state_dict"):
+            raise TypeError(f"parts must have state_dict and load_state_dict, got {part!r}, a {type(part).__name__}")
+
+
+def _refuse_foreign(value: Any, where: str) -> None:
+    """Raise where a state holds what ``weights_only`` would refuse to load: better now than when it is needed."""
+    if type(value) in (dict, OrderedDict):
+        for key, item in value.items():
+            _refuse_foreign(key, f"a key of {where}")
+            _refuse_foreign(item, f"{where}[{key!r}]")
+    elif type(value) in (list, tuple):
+        for place, item in enumerate(value):
+            _refuse_foreign(item, f"{where}[{place}]")
+    elif not isinstance(value, Tensor) and type(value) not in _LOADABLE:
+        raise TypeError(f"{where} is {value!r} of type {type(value).__name__}, which a checkpoint cannot hold")
 
 
 def _write(target: Path, content: dict[str, Any]) -> None:
@@ -71,10 +95,11 @@ def load(path: str | os.PathLike[str], *parts: Stateful) -> None:
         CheckpointError: where the file is damaged, foreign, or does not fit; every part is then as before.
         FileNotFoundError: where there is no such file.
     """
+    _refuse_stateless(parts)
     content = read(path)
     names = [type(part).__name__ for part in parts]
-    if content["parts"] != names:
-        raise CheckpointError(f"{path} holds the states of {content['parts']}, asked for were {names}")
+    if content.get("parts") != names:
+        raise CheckpointError(f"{path} holds the states of {content.get('parts')}, asked for were {names}")
     before = [copy.deepcopy(part.state_dict()) for part in parts]
     try:
         for part, state in zip(parts, content["states"], strict=True):
@@ -82,7 +107,7 @@ def load(path: str | os.PathLike[str], *parts: Stateful) -> None:
     except Exception as error:
         for part, state in zip(parts, before, strict=True):
             part.load_state_dict(state)
-        raise CheckpointError(f"{path} does not fit: {error}") from error
+        raise CheckpointError(f"{path} does not fit: {_first_line(error)}") from error
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -99,7 +124,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise CheckpointError(
             f"{path} has checkpoint version {content.get('version')}; this fcco reads version {_VERSION}"
         )
-    if _digest(content["states"]) != content.get("digest"):
+    if _digest(content.get("states")) != content.get("digest"):
         raise CheckpointError(f"{path} is damaged: its content does not match its digest")
     return content
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fcco.blocks import BlockTable
 from fcco.evaluate import Evaluator, clear, gradients
-from fcco.fullpass import FullPass, full_gradient, full_values
+from fcco.fullpass import FullPass, full_gradient, full_values, refuse_nonfinite
 from fcco.ranks import average_over_ranks, sum_over_ranks
 from fcco.report import Diagnosis
 
@@ -23,7 +23,8 @@ def exact_figures(evaluator: Evaluator, table: BlockTable, full_pass: FullPass, 
         g, _ = full_values(evaluator, table, full_pass)
         f, _, _ = full_gradient(evaluator, table, full_pass, g)
         exact = gradients(evaluator.parameters)
-        average_over_ranks(exact, torch.ones((), dtype=torch.bool, device=table.device))
+        if not bool(average_over_ranks(exact, torch.isfinite(g).all())):
+            refuse_nonfinite(table, g)
         return _figures(table, f, g, exact, z)
     finally:
         evaluator.surroundings.restore(saved)

@@ -27,11 +27,18 @@ class NonFiniteError(ValueError):
 
 
 class Look(NamedTuple):
-    """What one pass saw: g (B, dim) without graph, J v where asked for, f_i (B,) where a gradient was taken."""
+    """What one pass saw: g (B, dim) without graph, J v where asked for; where a gradient was taken, the rows u
+    (B, dim) that weighed it and f_i(u_i) (B,)."""
 
     g: Tensor
     jvp: Tensor | None
+    u: Tensor | None
     f: Tensor | None
+
+    def weighed_at(self) -> Tensor:
+        """u, of a look that took a gradient."""
+        assert self.u is not None
+        return self.u
 
 
 @final
@@ -58,26 +65,29 @@ class Evaluator:
 
     def inner_and_jvp(self, index: Tensor, data: tuple[Any, ...], tangents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """g (B, dim) with its graph, and J v (B, dim): forward mode, or double backward where that is missing."""
-        before = self.surroundings.capture()
+        before, missing = self.surroundings.capture(), None
         if self._forward_mode:
             try:
                 with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no forward mode
                     g, product = jvp.by_forward_mode(self.objective, self.names, tangents, (index, *data))
                 return self._checked(g, index), product
             except jvp.ForwardModeMissing as reason:
-                self._forward_mode = False
-                warnings.warn(
-                    f"forward-mode differentiation is missing ({reason}); Jacobian-vector products are taken by "
-                    "double backward from here on, at about the price of one more backward pass",
-                    stacklevel=2,
-                )
+                missing = reason
 
         def run() -> Tensor:
             self.surroundings.restore(before)
             with sdpa_kernel(SDPBackend.MATH):
                 return self.inner(index, data)
 
-        return jvp.by_double_backward(self.objective, self.parameters, tangents, run)
+        result = jvp.by_double_backward(self.objective, self.parameters, tangents, run)
+        if missing is not None:  # only now: inner itself may have raised the NotImplementedError
+            self._forward_mode = False
+            warnings.warn(
+                f"forward-mode differentiation is missing ({missing}); Jacobian-vector products are taken by "
+                "double backward from here on, at about the price of one more backward pass",
+                stacklevel=2,
+            )
+        return result
 
     def outer(self, index: Tensor, u: Tensor, scale: float) -> tuple[Tensor, Tensor]:
         """f (B,) and scale * grad f (B, dim) at u; the gradient of outer's own parameters goes to ``p.grad``."""
@@ -99,6 +109,24 @@ class Evaluator:
             ratio = (g.detach().to(self.dtype) - u).exp()
             slope = torch.where(self.log, slope * ratio, slope)
         g.backward(slope.to(g.dtype))
+
+    def project(self, u: Tensor) -> Tensor:
+        """Rows u (B, dim) on the range of g, without graph."""
+        projected: Any = self.objective.project(u)
+        if not isinstance(projected, Tensor):
+            raise TypeError(f"project must return a tensor of shape {tuple(u.shape)}, got {type(projected).__name__}")
+        if projected.shape != u.shape:
+            raise ValueError(f"project must return shape {tuple(u.shape)}, as given, got {tuple(projected.shape)}")
+        if not projected.is_floating_point():
+            raise TypeError(f"project must return floating point numbers, got dtype {projected.dtype}")
+        return self.rows(projected)
+
+    def samples(self, index: Tensor, data: tuple[Any, ...]) -> int:
+        """How many examples the objective says that a batch holds."""
+        samples: Any = self.objective.samples(index, *data)
+        if _checks.whole("samples", samples) < 0:
+            raise ValueError(f"samples must return a number >= 0, got {samples}")
+        return int(samples)
 
     def rows(self, g: Tensor) -> Tensor:
         """g as rows of the table: without graph, in its dtype."""
@@ -140,7 +168,7 @@ class Draw:
         self._after: Snapshot | None = None
         self._last: Sequence[Tensor] | str | None = "nothing"  # where the last look was taken
         self.finite = torch.ones_like(index, dtype=torch.bool)  # (B,)
-        self._looks: list[tuple[Sequence[Tensor] | None, Callable[[Tensor, Tensor | None], Tensor], float]] = []
+        self._looks: list[tuple[Sequence[Tensor] | None, Tensor, float]] = []
 
     def look(
         self,
@@ -160,7 +188,7 @@ class Draw:
         if not isinstance(self._last, str):
             evaluator.surroundings.restore(self._before)
         self._last = weights
-        f = None
+        at = f = None
         with rewound(evaluator.parameters, weights), evaluator.no_sync():
             with torch.set_grad_enabled(weight is not None or tangents is not None):
                 if tangents is None:
@@ -175,8 +203,8 @@ class Draw:
                 f, slope = evaluator.outer(index, at, weight * self._scale)
                 self.finite &= torch.isfinite(f)
                 evaluator.backward(g, at, slope)
-                self._looks.append((weights, lambda *_: at, weight))
-        return Look(rows, product, f)
+                self._looks.append((weights, at, weight))
+        return Look(rows, product, at, f)
 
     def settle(self) -> None:
         """Leave buffers and random state as the pass at w_t left them."""
@@ -185,26 +213,30 @@ class Draw:
 
     def culprits(self) -> list[int]:
         """The blocks whose gradient is not finite, found by replaying the draw block by block."""
-        found = []
-        for place, block in enumerate(self.index.tolist()):
-            if not all(self._replay(place, *seen) for seen in self._looks):
-                found.append(block)
-        return found
+        try:
+            return self._replayed(alone=True)
+        except Exception:  # a model may refuse a single block, as BatchNorm does
+            return self._replayed(alone=False)
+
+    def _replayed(self, *, alone: bool) -> list[int]:
+        places = enumerate(self.index.tolist())
+        return [block for at, block in places if not all(self._replay(at, alone, *seen) for seen in self._looks)]
 
     def _replay(
         self,
         place: int,
+        alone: bool,
         weights: Sequence[Tensor] | None,
-        u: Callable[[Tensor, Tensor | None], Tensor],
+        u: Tensor,
         weight: float,
     ) -> bool:
         evaluator, only = self._evaluator, slice(place, place + 1)
         index, data, row = self.index, self.data, only
         size = index.shape[0]
-        if all(isinstance(item, Tensor) and item.dim() > 0 and item.shape[0] == size for item in data):
+        if alone and all(isinstance(item, Tensor) and item.dim() > 0 and item.shape[0] == size for item in data):
             index, data, row = index[only], tuple(item[only] for item in data), slice(0, 1)
         evaluator.surroundings.restore(self._before)
-        at = u(self.index, None)[only]
+        at = u[only]
         with rewound(evaluator.parameters, weights), evaluator.no_sync():
             clear(evaluator.parameters)
             g = evaluator.inner(index, data)[row]

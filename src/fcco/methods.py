@@ -32,7 +32,7 @@ class Method:
     period: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.lag, bool) or self.lag not in (0, 1):
+        if isinstance(self.lag, bool) or not isinstance(self.lag, int) or self.lag not in (0, 1):
             raise ValueError(f"lag must be 0 or 1, got {self.lag!r}")
         if self.period is not None:
             _checks.positive_int("period", self.period)

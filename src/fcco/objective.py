@@ -47,7 +47,8 @@ class Objective(nn.Module):
         super().__init__()
         self.num_blocks = _checks.positive_int("num_blocks", num_blocks)
         self.dim = _checks.positive_int("dim", dim)
-        flags = (log,) * dim if isinstance(log, bool) else tuple(log)
+        flags: Any = (log,) * dim if isinstance(log, bool) else log
+        flags = tuple(flags) if isinstance(flags, Sequence) else ()
         if len(flags) != dim or not all(isinstance(flag, bool) for flag in flags):
             raise ValueError(f"log must be a bool or {dim} bools (one a component of g), got {log!r}")
         self.log: tuple[bool, ...] = flags
@@ -169,11 +170,14 @@ def objective(
         >>> f.num_blocks, f.dim
         (3, 1)
     """
-    for name, function in (("inner", inner), ("outer", outer)):
-        if not callable(function):
+    for name, function in (("inner", inner), ("outer", outer), ("project", project), ("samples", samples)):
+        optional = name in ("project", "samples") and function is None
+        if not optional and not callable(function):
             raise TypeError(f"{name} must be a function, got {function!r}")
     if not isinstance(parameters, nn.Module):
-        parameters = list(parameters)
-        if not all(isinstance(p, nn.Parameter) for p in parameters):
-            raise TypeError("parameters must be a module or a list of torch.nn.Parameter")
+        given: Any = parameters
+        parameters = list(given) if isinstance(given, Iterable) else [given]
+        wrong = [type(p).__name__ for p in parameters if not isinstance(p, nn.Parameter)]
+        if wrong:
+            raise TypeError(f"parameters must be a module or torch.nn.Parameters, got {_checks.some(wrong)}")
     return FunctionalObjective(inner, outer, num_blocks, dim, log, project, samples, parameters)

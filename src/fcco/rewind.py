@@ -31,18 +31,30 @@ class Randomness:
         ]
 
     def capture(self) -> dict[str, Any]:
-        """The states, as tensors and plain values (they load with ``weights_only=True``)."""
-        state: dict[str, Any] = {
+        """The states as they are, cheaply."""
+        numpy = sys.modules.get("numpy")
+        return {
             "torch": torch.get_rng_state(),
             "cuda": [torch.cuda.get_rng_state(index) for index in self._cuda],
             "python": random.getstate(),
             "own": [generator.get_state() for generator in self._generators],
+            "numpy": None if numpy is None else numpy.random.get_state(),
         }
-        numpy = sys.modules.get("numpy")
-        if numpy is not None:
-            name, keys, *rest = numpy.random.get_state()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states as tensors and plain values (they load with ``weights_only=True``)."""
+        state = self.capture()
+        if state["numpy"] is not None:
+            name, keys, *rest = state["numpy"]
             state["numpy"] = (str(name), torch.from_numpy(keys.astype("int64")), *rest)
         return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Put the states of :meth:`state_dict` back."""
+        numpy = state["numpy"]
+        if numpy is not None:
+            numpy = (numpy[0], numpy[1].numpy().astype("uint32"), *numpy[2:])
+        self.restore(state | {"numpy": numpy})
 
     def restore(self, state: dict[str, Any]) -> None:
         """Put the states back; those of devices that are not here are passed over."""
@@ -52,12 +64,11 @@ class Randomness:
         random.setstate(state["python"])
         for generator, own in zip(self._generators, state["own"], strict=False):
             generator.set_state(own)
-        if "numpy" in state and "numpy" in sys.modules:
-            name, keys, *rest = state["numpy"]
-            sys.modules["numpy"].random.set_state((name, keys.numpy().astype("uint32"), *rest))
+        if state["numpy"] is not None and "numpy" in sys.modules:
+            sys.modules["numpy"].random.set_state(state["numpy"])
 
 
-Snapshot = tuple[list[tuple[nn.Module, str, Tensor]], dict[str, Any]]
+Snapshot = tuple[list[tuple[nn.Module, str, Tensor | None]], dict[str, Any]]
 
 
 @final
@@ -72,10 +83,9 @@ class Surroundings:
     def capture(self) -> Snapshot:
         """A copy of all buffers and random states."""
         buffers = [
-            (part, name, buffer.clone())
+            (part, name, None if buffer is None else buffer.clone())
             for part in self._module.modules()
             for name, buffer in part._buffers.items()
-            if buffer is not None
         ]
         return buffers, self.randomness.capture()
 
@@ -85,10 +95,10 @@ class Surroundings:
         buffers, states = saved
         for part, name, value in buffers:
             current = part._buffers.get(name)
-            if current is not None and current.shape == value.shape:
+            if current is not None and value is not None and current.shape == value.shape:
                 current.copy_(value)
             else:
-                part._buffers[name] = value.clone()
+                part._buffers[name] = None if value is None else value.clone()
         self.randomness.restore(states)
 
 

@@ -101,6 +101,8 @@ class Solver:
         seed: int = 0,
     ) -> None:
         check_parts(objective, optimizer, method, full_pass)
+        _checks.flag("normalize", normalize)
+        _checks.whole("seed", seed)
         if radius is not None:
             _checks.positive("radius", radius)
         self.objective, self.optimizer, self.method = objective, optimizer, method
@@ -150,8 +152,8 @@ class Solver:
         except NonFiniteError:
             if self.nonfinite is NonFinite.RAISE:
                 raise
+        self.samples += self._evaluator.samples(index, data)
         self.skipped += 1
-        self.samples += self.objective.samples(index, *data)
         return Report(self.t, self.samples, self.oracle, True, None, None, None)
 
     def _step(self, t: int, index: Tensor, data: tuple[Any, ...], before: Snapshot) -> Report:
@@ -168,9 +170,9 @@ class Solver:
         tangents = None if c.jvp is None else self._moved()
 
         def update(g: Tensor, previous: Tensor | None, anchor: Tensor | None, jvp: Tensor | None) -> Tensor:
-            full = None if c.full is None or self.anchor is None else self.anchor.g[index // self.table.world]
+            full = None if c.full is None or self.anchor is None else self.anchor.g[self.table.local(index)]
             u_t = combine(c, Values(u, g, previous, anchor, full, jvp), self.log)
-            return self.objective.project(torch.where(new.unsqueeze(1), g, u_t))
+            return self._evaluator.project(torch.where(new.unsqueeze(1), g, u_t))
 
         def weighing(rows: Tensor, g: Tensor) -> Tensor:
             return floor(rows, g, c.beta, self.log)
@@ -182,15 +184,17 @@ class Solver:
                 u_earlier = _first(new, now.g, self.table.read_earlier(index))  # u_{t-2}
                 previous = draw.look(self.previous, lambda g, _: weighing(u_earlier, g), k.previous)
             if self.anchor is not None and (c.anchor is not None or k.anchor is not None):
-                u_anchor = self.anchor.u[index // self.table.world]  # u_{tau-1}
+                u_anchor = self.anchor.u[self.table.local(index)]  # u_{tau-1}
                 anchor = draw.look(self.anchor.weights, lambda _, __: u_anchor, k.anchor)
+            u_t = update(now.g, previous and previous.g, anchor and anchor.g, now.jvp)
         else:
             if c.previous is not None or k.previous is not None:
                 own = torch.ones_like(new) if method.tracker.memoryless else new
                 previous = draw.look(self.previous, lambda g, _: weighing(_first(own, g, u), g), k.previous)
             seen = None if previous is None else previous.g
-            now = draw.look(None, lambda g, jvp: weighing(update(g, seen, None, jvp), g), k.now, tangents)
-        u_t = update(now.g, previous and previous.g, anchor and anchor.g, now.jvp)
+            now = draw.look(None, lambda g, jvp: update(g, seen, None, jvp), k.now, tangents)
+            u_t = now.weighed_at()
+        draw.finite &= torch.isfinite(u_t).all(1)
 
         self._finish_z(k, draw)
         looks = [look for look in (now, previous, anchor) if look is not None]
@@ -204,8 +208,10 @@ class Solver:
             torch._foreach_add_(grads, self._z, alpha=k.z)
         if self.anchor is not None and k.full is not None:
             torch._foreach_add_(grads, self.anchor.gradient, alpha=k.full)
-        if self.radius is not None:
+        if self.radius is not None or self.normalize:
             norm = torch.nn.utils.get_total_norm(grads)
+            finite = finite & torch.isfinite(norm)  # z / inf would be a step that stands still
+        if self.radius is not None:
             torch._foreach_mul_(grads, (self.radius / norm).clamp(max=1.0))
         if not bool(finite & all_finite(grads)):
             self._raise_nonfinite(draw)
@@ -213,9 +219,10 @@ class Solver:
     def _commit(self, t: int, draw: Draw, u_old: Tensor, u_t: Tensor, looks: list[Look]) -> Report:
         """Store u_t, z_t and w_t, take the optimizer's step; nothing before this line was kept."""
         now, index = looks[0], draw.index
-        drawn = self.objective.samples(index, *draw.data)
+        drawn, decay = self._evaluator.samples(index, draw.data), self.method.tracker.decay(t)
         with uninterrupted():
-            self._store(t, draw, u_old, u_t)
+            self._store(t, draw)
+            self.table.write(index, u_old, u_t, decay)
             self.samples += drawn
             self.oracle = self.oracle.plus(
                 g=drawn * len(looks),
@@ -226,7 +233,7 @@ class Solver:
             self.optimizer.step()
         return Report(t, self.samples, self.oracle, False, now.f, u_t, now.g)
 
-    def _store(self, t: int, draw: Draw, u_old: Tensor, u_t: Tensor) -> None:
+    def _store(self, t: int, draw: Draw) -> None:
         draw.settle()
         grads = gradients(self.parameters)
         if self.method.estimator.remembers:
@@ -241,7 +248,6 @@ class Solver:
             norm = torch.nn.utils.get_total_norm(grads)
             self._norm = torch.where(norm > 0, norm, 1.0)
             torch._foreach_div_(grads, self._norm)
-        self.table.write(draw.index, u_old, u_t, self.method.tracker.decay(t))
 
     def _first_weights(self, k: Weights) -> Weights:
         """z_1 = G_1 where no z_0 was given."""
@@ -285,6 +291,7 @@ class Solver:
         names = ("t", "samples", "oracle", "anchor", "previous", "_z", "_renew", "_anchored_at")
         before = {name: getattr(self, name) for name in names}
         visited = self.table.visited.clone() if self._anchor_is_due(self.t + 1) else None
+        z = None if self.method.estimator.remembers else [p.grad for p in self.parameters]  # it lies nowhere else
         saved = self._evaluator.surroundings.capture()
         try:
             yield saved
@@ -294,16 +301,20 @@ class Solver:
             if visited is not None:
                 self.table.visited.copy_(visited)
                 self.table.rows.masked_fill_(~visited.unsqueeze(1), 0.0)
+            for p, gradient in zip(self.parameters, z or [None] * len(self.parameters), strict=True):
+                p.grad = gradient
             self._evaluator.surroundings.restore(saved)
             raise
 
     def _raise_nonfinite(self, draw: Draw) -> None:
         bad = draw.index[~draw.finite].tolist()
         if bad:
-            raise NonFiniteError(f"g or f is not finite for {name_blocks(bad)}", bad)
+            raise NonFiniteError(f"g, f or u is not finite for {name_blocks(bad)}", bad)
         bad = draw.culprits()
         if bad:
             raise NonFiniteError(f"the gradient is not finite for {name_blocks(bad)}", bad)
+        if self.table.world > 1:
+            raise NonFiniteError("g, f, u or the gradient is not finite on another rank, or in the sum over ranks", [])
         blocks = draw.index.tolist()
         raise NonFiniteError(f"the gradient is not finite for some of {name_blocks(blocks)}", blocks)
 

@@ -7,6 +7,8 @@ before, because it stays in the solver. A boundary that changes no rate changes 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -68,8 +70,12 @@ class StageWise:
     def __init__(
         self, solver: Solver, stages: list[Stage], *, drawn: bool = False, mu: float = 0.0, seed: int = 0
     ) -> None:
-        if not stages or not all(isinstance(stage, Stage) for stage in stages):
+        if not isinstance(solver, Solver):
+            raise TypeError(f"solver must be a Solver, got {type(solver).__name__}")
+        if not isinstance(stages, Sequence) or not stages or not all(isinstance(stage, Stage) for stage in stages):
             raise ValueError(f"stages must be a non-empty list of Stage, got {stages!r}")
+        _checks.flag("drawn", drawn)
+        _checks.whole("seed", seed)
         _checks.non_negative("mu", mu)
         for group in solver.optimizer.param_groups:
             if group.get("weight_decay", 0.0) != mu:
@@ -78,6 +84,7 @@ class StageWise:
                     f"got {group.get('weight_decay', 0.0)}"
                 )
         self.solver, self.stages, self.drawn = solver, list(stages), drawn
+        self._method = solver.method  # as it was before the first stage
         self._generator = torch.Generator().manual_seed(seed)
         self.stage, self._left = -1, 0
 
@@ -90,20 +97,41 @@ class StageWise:
         """One solver step; enters the next stage where the last one is through."""
         if self.finished:
             raise ValueError(f"all {len(self.stages)} stages are through; step has nothing left to run")
-        if self._left == 0:
-            self._enter(self.stage + 1)
-            self._left = self._length()
-            if self.stage > 0:
-                self.solver.renew_anchor()
-        report = self.solver.step(index, *data)
-        self._left -= 1
+        with self._all_or_nothing():
+            if self._left == 0:
+                self._enter(self.stage + 1)
+            report = self.solver.step(index, *data)
+        self._left -= not report.skipped
         return report
 
     def _enter(self, stage: int) -> None:
-        rates, self.stage = self.stages[stage], stage
-        self.solver.method = self.solver.method.with_rates(alpha=rates.alpha, beta=rates.beta)
+        self._take_rates(stage)
         for group in self.solver.optimizer.param_groups:
-            group["lr"] = rates.lr
+            group["lr"] = self.stages[stage].lr
+        self._left = self._length()
+        if stage > 0:
+            self.solver.renew_anchor()
+
+    def _take_rates(self, stage: int) -> None:
+        self.stage, method = stage, self._method
+        if stage >= 0:
+            method = method.with_rates(alpha=self.stages[stage].alpha, beta=self.stages[stage].beta)
+        self.solver.method = method
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Where the step fails, the stage that it was to begin has not begun."""
+        solver, before = self.solver, self.state_dict()
+        groups = solver.optimizer.param_groups
+        renew, rates = solver._renew, [group["lr"] for group in groups]
+        try:
+            yield
+        except BaseException:
+            self.load_state_dict(before)
+            solver._renew = renew
+            for group, lr in zip(groups, rates, strict=True):
+                group["lr"] = lr
+            raise
 
     def _length(self) -> int:
         steps = self.stages[self.stage].steps
@@ -112,7 +140,7 @@ class StageWise:
         return int(torch.randint(1, steps + 1, (), generator=self._generator))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run stands; the solver's state is the solver's."""
+        """Where the run stands; the solver's state (the learning rates in it) is the solver's."""
         return {"stage": self.stage, "left": self._left, "random": self._generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -120,9 +148,8 @@ class StageWise:
         if not -1 <= state["stage"] < len(self.stages):
             raise ValueError(f"the state is in stage {state['stage']}, but there are {len(self.stages)} stages")
         self._generator.set_state(state["random"])
-        if state["stage"] >= 0:
-            self._enter(state["stage"])
-        self.stage, self._left = state["stage"], state["left"]
+        self._take_rates(state["stage"])
+        self._left = state["left"]
 
 
 def stages_v2(*, m: int, b1: int, b2: int, c: float, mu: float, gap: float, accuracy: float) -> list[Stage]:

@@ -6,32 +6,32 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from fcco.anchor import Anchor
-from fcco.blocks import rank_and_world
+from fcco.blocks import gather_objects
 from fcco.report import Oracle
 from fcco.rewind import copy_into
 
 if TYPE_CHECKING:
     from fcco.solver import Solver
 
+_over_ranks = gather_objects  # the name that sampling/loader.py imports
 _PLAIN = ("t", "samples", "skipped", "_renew", "_anchored_at")
-
-
-def _over_ranks(mine: Any) -> list[Any]:
-    _, world = rank_and_world()
-    if world == 1:
-        return [mine]
-    everyone: list[Any] = [None] * world
-    dist.all_gather_object(everyone, mine)
-    return everyone
+_NESTED = ("kind", "oracle", "objective", "optimizer", "table", "z", "norm", "previous", "anchor", "reservoir", "random")
 
 
 def _kind(solver: Solver) -> list[Any]:
-    method = solver.method
-    return [method.name, type(method.tracker).__name__, type(method.estimator).__name__, method.lag]
+    method, optimizer = solver.method, type(solver.optimizer).__name__
+    return [method.name, type(method.tracker).__name__, type(method.estimator).__name__, method.lag, optimizer]
+
+
+def _z(solver: Solver) -> list[Tensor] | None:
+    """z where it lies: plain estimators keep it in ``p.grad`` only."""
+    if solver.method.estimator.remembers:
+        return solver._z
+    grads = [p.grad for p in solver.parameters if p.grad is not None]
+    return grads if solver.t > 0 and len(grads) == len(solver.parameters) else None
 
 
 def solver_state(solver: Solver) -> dict[str, Any]:
@@ -44,7 +44,8 @@ def solver_state(solver: Solver) -> dict[str, Any]:
         "objective": _cloned(solver.objective.state_dict()),
         "optimizer": _cloned(solver.optimizer.state_dict()),
         "table": solver.table.state_dict(),
-        "z": _cloned(solver._z),
+        "z": _cloned(_z(solver)),
+        "norm": _cloned(solver._norm),
         "previous": _cloned(solver.previous),
         "anchor": None
         if anchor is None
@@ -55,7 +56,7 @@ def solver_state(solver: Solver) -> dict[str, Any]:
             "u": solver.table._gather(anchor.u),
         },
         "reservoir": None if solver._reservoir is None else _cloned(solver._reservoir.state_dict()),
-        "random": _over_ranks(solver._evaluator.surroundings.randomness.capture()),
+        "random": gather_objects(solver._evaluator.surroundings.randomness.state_dict()),
     }
 
 
@@ -69,7 +70,13 @@ def load_solver_state(solver: Solver, state: dict[str, Any]) -> None:
     for name in _PLAIN:
         setattr(solver, name, state[name])
     solver.oracle = Oracle(*state["oracle"])
-    solver._z = _like(state["z"], solver.parameters)
+    z = _like(state["z"], solver.parameters)
+    if solver.method.estimator.remembers:
+        solver._z = z
+    else:
+        for p, part in zip(solver.parameters, z or [None] * len(solver.parameters), strict=True):
+            p.grad = part
+    solver._norm = None if state["norm"] is None else state["norm"].to(solver.table.device)
     solver.previous = _like(state["previous"], solver.parameters)
     saved = state["anchor"]
     if saved is None:
@@ -86,15 +93,18 @@ def load_solver_state(solver: Solver, state: dict[str, Any]) -> None:
     if solver._reservoir is not None:
         solver._reservoir.load_state_dict(state["reservoir"])
     if rank < len(state["random"]):
-        solver._evaluator.surroundings.randomness.restore(state["random"][rank])
+        solver._evaluator.surroundings.randomness.load_state_dict(state["random"][rank])
 
 
 def _refuse(solver: Solver, state: dict[str, Any]) -> None:
-    missing = [name for name in (*_PLAIN, "kind", "table", "objective", "optimizer") if name not in state]
+    if not isinstance(state, dict):
+        raise TypeError(f"the state must be a dict, got {type(state).__name__}")
+    missing = [name for name in (*_PLAIN, *_NESTED) if name not in state]
     if missing:
         raise ValueError(f"the state is not one of a Solver: it lacks {', '.join(missing)}")
     if list(state["kind"]) != _kind(solver):
         raise ValueError(f"the state is of method {list(state['kind'])}, this solver runs {_kind(solver)}")
+    _refuse_shapes(solver, state)
     if (state["reservoir"] is None) != (solver._reservoir is None):
         raise ValueError("the state and this solver differ in keep")
     solver.table.refuse(state["table"])
@@ -106,6 +116,15 @@ def _refuse(solver: Solver, state: dict[str, Any]) -> None:
     groups = [len(group["params"]) for group in state["optimizer"]["param_groups"]]
     if groups != [len(group["params"]) for group in solver.optimizer.param_groups]:
         raise ValueError(f"the state's optimizer has parameter groups of sizes {groups}, this one has others")
+
+
+def _refuse_shapes(solver: Solver, state: dict[str, Any]) -> None:
+    anchor, wanted = state["anchor"] or {}, [tuple(p.shape) for p in solver.parameters]
+    lists = {"z": state["z"], "previous": state["previous"]}
+    for name, saved in (lists | {name: anchor.get(name) for name in ("weights", "gradient")}).items():
+        shapes = wanted if saved is None else [tuple(tensor.shape) for tensor in saved]
+        if shapes != wanted:
+            raise ValueError(f"the state's {name} has tensors of shapes {shapes}, this solver trains {wanted}")
 
 
 def _same(mine: Any, theirs: Any) -> bool:

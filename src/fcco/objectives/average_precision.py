@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from fcco import _checks
-from fcco.objectives.base import OutputObjective, mean_over, need, scores
+from fcco.objectives.base import OutputObjective, need, scores
 from fcco.objectives.multitask_auc import labelled
-from fcco.objectives.surrogates import Logistic, Square, SquaredHinge, Surrogate
+from fcco.objectives.surrogates import Logistic, SquaredHinge, Surrogate
 from fcco.sampling.batch import Batch
 
 #: What log 0 is written as: far below every log g that scores can give, and finite.
@@ -59,7 +59,11 @@ class AnchoredObjective(OutputObjective):
         self.register_buffer("block_size", size)  # (m,) how many blocks the block's task has
 
     def pairs(self, index: Tensor, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """h_j - h_i (B, K) over blocks i and examples j; which j are positives, which negatives of i's task."""
+        """h_j - h_i (B, K) over blocks i and examples j; which j are positives, which negatives of i's task.
+
+        The last two are (B, K), or (1, K) where they are the same for every block.
+        """
+        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
         positive, negative = self._labelled(index, batch)
         anchor = self._anchor(index, batch, positive if self.anchors == "positive" else negative)
         if self.block_task is None:
@@ -89,14 +93,16 @@ class AnchoredObjective(OutputObjective):
             )
         if self.block_task is not None:
             return labelled(self.block_task[index], batch)
-        return labelled(torch.ones_like(index) if classes else torch.zeros_like(index), batch)
+        blocks = index[:1] if batch.serves is None else index  # one row will do where all blocks see the same
+        return labelled(torch.ones_like(blocks) if classes else torch.zeros_like(blocks), batch)
 
     def _anchor(self, index: Tensor, batch: Batch, own: Tensor) -> Tensor:
         anchor = need(batch.anchor, "anchor")
         if anchor.shape != index.shape:
             raise ValueError(f"batch.anchor must have shape {tuple(index.shape)}, got {tuple(anchor.shape)}")
         if own.device.type == "cpu":  # on an accelerator this look would make it wait
-            wrong = index[~own.gather(1, anchor.unsqueeze(1)).squeeze(1)].tolist()
+            found = own.expand(index.shape[0], -1).gather(1, anchor.unsqueeze(1))
+            wrong = index[~found.squeeze(1)].tolist()
             if wrong:
                 raise ValueError(
                     f"batch.anchor must point at a {self.anchors} example that serves its block; it does not for "
@@ -152,14 +158,14 @@ class AveragePrecision(AnchoredObjective):
         self.loss = SquaredHinge(margin=1.0) if loss is None else loss
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
+        if isinstance(self.loss, Logistic):
+            outputs = wide(outputs)
         x, positive, negative = self.pairs(index, outputs, batch)
         everyone = positive | negative
         log_scale, l = scaled(self.loss, x, everyone)
-
-        def over(values: Tensor) -> Tensor:
-            return mean_over(values, everyone, batch.weight, index, "labelled examples")
-
-        return log_or_zero(torch.stack([over(l * positive), over(l)], 1), log_scale)
+        share = shares(l, everyone, batch.weight, index, "labelled examples")
+        g = torch.stack([(l * (share * positive)).sum(1), (l * share).sum(1)], 1)
+        return log_or_zero(g, log_scale)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         precision = (u[:, 0] - u[:, 1]).clamp(max=0.0).exp()
@@ -171,25 +177,43 @@ class AveragePrecision(AnchoredObjective):
         return torch.stack([torch.minimum(u[:, 0], u[:, 1]), u[:, 1]], 1)
 
 
-def scaled(loss: Surrogate, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """l(x) as exp(log_scale) * values, so that the largest value of a row is of order 1 however small l is.
+def wide(outputs: Tensor) -> Tensor:
+    """In float64, for losses with exponentials: their log g is large, and g - g- lives on its last digits."""
+    return outputs if outputs.device.type == "mps" else outputs.to(torch.float64)  # mps has no float64
+
+
+def shares(like: Tensor, mask: Tensor, weight: Tensor | None, index: Tensor, what: str) -> Tensor:
+    """How much each example counts: 1/number over the marked ones, or their weights; (B, K) or (1, K).
+
+    Args:
+        like: gives the dtype.
+        mask: (B, K) or (1, K) bool, which examples enter.
+        weight: (K,) or (B, K), or None.
+        index: (B,) the blocks, for the error message.
+        what: what the examples are ('positives'), for the error message.
+    """
+    if weight is not None:
+        return mask * weight.to(like.dtype)
+    count = mask.sum(1, keepdim=True)
+    # On an accelerator this look would make it wait; there 0/0 reaches the solver's check, which names the block.
+    if count.device.type == "cpu" and not bool(count.all()):
+        empty = index[(count == 0).squeeze(1).expand(index.shape[0])].tolist()
+        raise ValueError(f"the batch holds no {what} for block {_checks.some(empty)}")
+    return mask.to(like.dtype) / count
+
+
+def scaled(loss: Surrogate, x: Tensor, mask: Tensor) -> tuple[Tensor | float, Tensor]:
+    """l(x) as exp(log_scale) * values, so that an l made of exponentials does not vanish, however small it is.
 
     Args:
         loss: l.
         x: (B, K).
-        mask: (B, K) bool, which of them are looked at; the values of the others mean nothing.
+        mask: (B, K) or (1, K) bool, which of them are looked at; the values of the others mean nothing.
 
     Returns:
-        log_scale (B, 1) without graph, and values (B, K).
+        log_scale, (B, 1) without graph or 0, and values (B, K).
     """
-    if isinstance(loss, Logistic):
-        return _scaled_logistic(loss.sharpness, x, mask)
-    root = torch.where(mask, loss.margin + x, 0.0)
-    if not isinstance(loss, Square):
-        root = root.clamp(min=0.0)
-    top = root.detach().abs().amax(1, keepdim=True)
-    top = torch.where(top > 0.0, top, 1.0)
-    return math.log(loss.scale) + 2.0 * top.log(), (root / top).square()
+    return _scaled_logistic(loss.sharpness, x, mask) if isinstance(loss, Logistic) else (0.0, loss(x))
 
 
 def _scaled_logistic(sharpness: float, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -204,7 +228,7 @@ def _scaled_logistic(sharpness: float, x: Tensor, mask: Tensor) -> tuple[Tensor,
     return top - math.log(sharpness), torch.where(e > _FAR, near, far)
 
 
-def log_or_zero(g: Tensor, log_scale: Tensor) -> Tensor:
+def log_or_zero(g: Tensor, log_scale: Tensor | float) -> Tensor:
     """log_scale + log g; :data:`ZERO`, with gradient 0, where g is 0."""
     positive = g > 0.0
     return torch.where(positive, log_scale + torch.where(positive, g, 1.0).log(), ZERO)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fcco.objectives.base import OutputObjective, log_mean_exp_over, scores
-from fcco.objectives.ndcg import own_place, with_own
+from fcco.objectives.ndcg import own_place, widened, with_own
 from fcco.sampling.batch import Batch, serving
 
 
@@ -67,12 +67,12 @@ class Cox(OutputObjective):
         self.register_buffer("risk_size", at_risk[moment[block_item]])
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        h, item = scores(outputs, batch), self.block_item[index]
+        h, item = widened(scores(outputs, batch)), self.block_item[index]
         anchor = own_place(batch, index, item)
         at_risk = (self.moment[batch.id] >= self.moment[item].unsqueeze(1)) & serving(batch, index.shape[0])
         size = self.risk_size[index].to(h.dtype)
-        counted, weight = with_own(batch, index, at_risk, anchor, size, "other subjects at risk")
-        return log_mean_exp_over(h - h[anchor].unsqueeze(1), counted, weight, index, "subjects at risk").unsqueeze(1)
+        entering, weight = with_own(batch, index, at_risk, anchor, size, "other subjects at risk")
+        return log_mean_exp_over(h - h[anchor].unsqueeze(1), entering, weight, index, "subjects at risk").unsqueeze(1)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         return u.squeeze(1) + self.risk_size[index].to(u.dtype).log()

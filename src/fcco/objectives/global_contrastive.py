@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 
 from fcco import _checks
 from fcco.objectives.base import OutputObjective, log_mean_exp_over
-from fcco.objectives.ndcg import own_place, working_dtype
+from fcco.objectives.ndcg import counted, own_place, working_dtype
 from fcco.sampling.batch import Batch, serving
 
 
@@ -110,11 +110,11 @@ class GlobalContrastive(OutputObjective):
 
     def tau(self, index: Tensor) -> Tensor | float:
         """The temperatures of the blocks: a number, or (B, 2) where each has its own."""
-        if not isinstance(self.temperature, LearnedTemperature) or self.excess is None:
-            assert not isinstance(self.temperature, LearnedTemperature)
-            return self.temperature
-        excess = self.excess[index] if self.temperature.per_example else self.excess
-        return self.temperature.minimum + excess.exp()
+        given = self.temperature
+        if not isinstance(given, LearnedTemperature):
+            return given
+        assert self.excess is not None
+        return given.minimum + (self.excess[index] if given.per_example else self.excess).exp()
 
     def outputs(self, x: Any) -> Tensor:
         """Features (K, 2, d)."""
@@ -122,9 +122,9 @@ class GlobalContrastive(OutputObjective):
             if len(x) != 2 or x[0].shape != x[1].shape:
                 raise ValueError(f"batch.x must be two views of the same shape, got {[tuple(v.shape) for v in x]}")
             both: Tensor = self.model(torch.cat(x))  # one call, so that batch statistics are of both views
-            return both.unflatten(0, (2, -1)).transpose(0, 1)
-        features = self.model(*x) if isinstance(x, tuple) else self.model(x)
-        return torch.stack(features, 1) if isinstance(features, tuple) else features
+            return torch.stack(both.chunk(2), 1)
+        result: Tensor | tuple[Tensor, Tensor] = self.model(*x) if isinstance(x, tuple) else self.model(x)
+        return result if isinstance(result, Tensor) else torch.stack(tuple(result), 1)
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         if outputs.dim() != 3 or outputs.shape[:2] != (len(batch), 2):
@@ -132,7 +132,7 @@ class GlobalContrastive(OutputObjective):
         anchor = own_place(batch, index, index)
         h = normalize(outputs, dim=2) if self.normalize else outputs
         own = h[anchor]  # (B, 2, d)
-        others = (batch.id != index.unsqueeze(1)) & serving(batch, index.shape[0])  # (B, K)
+        others = counted((batch.id != index.unsqueeze(1)) & serving(batch, index.shape[0]), batch)  # (B, K)
         weight = batch.weight
         if self.two_modal:
             similarity = torch.stack([own[:, v] @ h[:, 1 - v].T for v in (0, 1)], 1)  # (B, 2, K)

@@ -117,6 +117,7 @@ class GroupDRO(OutputObjective):
     Uryasev, Optimization of conditional value-at-risk, J. Risk 2000; Wang and Yang, ALEXR, ICML 2025 (as FCCO).
     """
 
+    groups: Tensor | None
     share: Tensor
 
     def __init__(

@@ -64,8 +64,8 @@ class ListNet(PairObjective):
         self.register_buffer("block_scale", scale.to(working_dtype(model)))
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        x, counted, weight = self.pairs(index, outputs, batch)
-        return log_mean_exp_over(x, counted, weight, index, "items").unsqueeze(1)
+        x, entering, weight = self.pairs(index, outputs, batch)
+        return log_mean_exp_over(x, entering, weight, index, "items").unsqueeze(1)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         return self.block_scale[index] * (u.squeeze(1) + self.block_size[index].to(u.dtype).log())

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fcco import _checks
+from fcco.objectives.average_precision import wide
 from fcco.objectives.base import OutputObjective, log_mean_exp_over, scores
 from fcco.objectives.surrogates import Square, SquaredHinge
 from fcco.sampling.batch import Batch, serving
@@ -37,7 +38,7 @@ class MultiInstance(OutputObjective):
         model: (K, ...) -> (K,) or (K, 1) scores, one an instance.
         bag_label: (m,) 0/1, the labels of the bags.
         temperature: tau > 0.
-        loss: l, ``SquaredHinge(margin, scale)`` (the default, with margin 1) or ``Square(margin, scale)``.
+        loss: l, ``SquaredHinge(margin, scale)`` (the default, with margin 1 and scale 2) or ``Square(margin, scale)``.
 
     In a batch ``serves`` says which of the bags asked for an instance belongs to; the mean is over the instances
     present, so a part of a large bag will do. ``y`` is not looked at.
@@ -65,14 +66,14 @@ class MultiInstance(OutputObjective):
         positive = _positive(bag_label)
         super().__init__(model, positive.shape[0], dim=1, log=True)
         self.temperature = _checks.positive("temperature", temperature)
-        self.loss = SquaredHinge(margin=1.0) if loss is None else loss
+        self.loss = SquaredHinge(margin=1.0, scale=2.0) if loss is None else loss
         self.a = nn.Parameter(torch.zeros(()))
         self.b = nn.Parameter(torch.zeros(()))
         self.register_buffer("positive", positive)  # (m,)
         self.num_positive = int(positive.sum())
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        exponents = scores(outputs, batch) / self.temperature
+        exponents = scores(wide(outputs), batch) / self.temperature
         mask = serving(batch, index.shape[0])
         return log_mean_exp_over(exponents, mask, batch.weight, index, "instances").unsqueeze(1)
 

@@ -8,8 +8,10 @@ from torch.nn.functional import logsigmoid
 
 from fcco import _checks
 from fcco.objectives.base import OutputObjective, log_mean_exp_over
-from fcco.objectives.ndcg import own_place
+from fcco.objectives.ndcg import counted, own_place, widened
 from fcco.sampling.batch import Batch, serving
+
+_ZERO = -1.0e6  # what log 0 is written as, finite: a chunk of a full pass may hold nobody of a block's class
 
 
 class NCA(OutputObjective):
@@ -33,7 +35,7 @@ class NCA(OutputObjective):
 
     A batch carries ``anchor``, where each block's own example stands, and others; for every block at least one of
     its class and one of another. Without weights the mean over those present of each kind counts as much as the
-    kind does among all n - 1 others; weights are those of a mean over all others. Memory: (B, K, d).
+    kind does among all n - 1 others; weights are those of a mean over all n - 1.
 
     Example:
         >>> from fcco.sampling.batch import Batch
@@ -67,12 +69,10 @@ class NCA(OutputObjective):
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         h = outputs.unsqueeze(1) if outputs.dim() == 1 else outputs
         if h.dim() != 2 or h.shape[0] != len(batch):
-            raise ValueError(
-                f"the model must return features of shape ({len(batch)}, d), got {tuple(outputs.shape)}"
-            )
+            raise ValueError(f"the model must return features of shape ({len(batch)}, d), got {tuple(outputs.shape)}")
         anchor = own_place(batch, index, index)
-        distance = (h[anchor].unsqueeze(1) - h).square().sum(2)  # (B, K)
-        others = (batch.id != index.unsqueeze(1)) & serving(batch, index.shape[0])
+        distance = squared_distances(widened(h), anchor)
+        others = counted((batch.id != index.unsqueeze(1)) & serving(batch, index.shape[0]), batch)
         same = self.labels[batch.id] == self.labels[index].unsqueeze(1)
         parts = [
             log_mean_exp_over(-distance, others & same, batch.weight, index, "other examples of its class"),
@@ -80,10 +80,22 @@ class NCA(OutputObjective):
         ]
         g = torch.stack(parts, 1)
         if batch.weight is not None:
-            return g
+            return torch.where(g > _ZERO, g, _ZERO)
         share = self.same_size[index].to(g.dtype) / (self.num_blocks - 1)
         return g + torch.stack([share, 1 - share], 1).log()
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         x = u[:, 0] - u[:, 1]
         return -logsigmoid(x) if self.log_likelihood else -x.sigmoid()
+
+
+def squared_distances(h: Tensor, anchor: Tensor) -> Tensor:
+    """||h_i - h_k||^2 (B, K) of the rows ``anchor`` (B,) of h (K, d) from all; no (B, K, d) is ever formed.
+
+    Example:
+        >>> squared_distances(torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([1]))
+        tensor([[1., 0., 4.]])
+    """
+    h = h - h.detach().mean(0)  # distances do not change, and less of their digits cancels
+    square = h.square().sum(1)
+    return square[anchor].unsqueeze(1) + square - 2 * h[anchor] @ h.T

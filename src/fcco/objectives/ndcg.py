@@ -9,14 +9,20 @@ from torch import Tensor, nn
 
 from fcco import _checks
 from fcco.objectives.base import OutputObjective, _refuse_empty, mean_over, need, scores
-from fcco.objectives.surrogates import Surrogate, SquaredHinge
+from fcco.objectives.surrogates import SquaredHinge, Surrogate
 from fcco.sampling.batch import Batch, serving
+from fcco.sampling.draws import exact_dtype
 
 
 def working_dtype(model: nn.Module) -> torch.dtype:
     """The dtype of variables and constants beside a model: that of its parameters, single precision at least."""
     first = next(model.parameters(), None)
     return torch.get_default_dtype() if first is None else torch.promote_types(first.dtype, torch.float32)
+
+
+def widened(outputs: Tensor) -> Tensor:
+    """Outputs in double precision where the device has it: exponents of hundreds then keep their digits."""
+    return outputs.to(exact_dtype(outputs.device))
 
 
 def own_place(batch: Batch, index: Tensor, item: Tensor) -> Tensor:
@@ -35,6 +41,11 @@ def own_place(batch: Batch, index: Tensor, item: Tensor) -> Tensor:
         if wrong:
             raise ValueError(f"batch.anchor must point at each block's own example, not so for {_checks.some(wrong)}")
     return anchor
+
+
+def counted(mask: Tensor, batch: Batch) -> Tensor:
+    """The marked examples (B, K) without those of weight 0, whose log would spoil a gradient."""
+    return mask if batch.weight is None else mask & (batch.weight != 0)
 
 
 def with_own(
@@ -58,7 +69,7 @@ def with_own(
         (B, K) bool and the weights, (K,) or (B, K).
     """
     if batch.weight is not None:
-        return among, batch.weight
+        return counted(among, batch), batch.weight
     own = torch.arange(len(batch), device=anchor.device) == anchor.unsqueeze(1)
     others = among & (batch.id != batch.id[anchor].unsqueeze(1))
     count = others.sum(1)
@@ -98,12 +109,14 @@ class PairObjective(OutputObjective):
     def pairs(self, index: Tensor, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """h_j - h_i (B, K), which j enter the mean of block i (B, K), and how much each counts."""
         h, item = scores(outputs, batch), self.block_item[index]
+        if self.log[0]:
+            h = widened(h)
         anchor = own_place(batch, index, item)
         same = self.item_query[batch.id] == self.item_query[item].unsqueeze(1)
         size = self.block_size[index].to(h.dtype)
         among = same & serving(batch, index.shape[0])
-        counted, weight = with_own(batch, index, among, anchor, size, "other items of its query")
-        return h - h[anchor].unsqueeze(1), counted, weight
+        entering, weight = with_own(batch, index, among, anchor, size, "other items of its query")
+        return h - h[anchor].unsqueeze(1), entering, weight
 
 
 class NDCG(PairObjective):
@@ -176,8 +189,8 @@ class NDCG(PairObjective):
         self.register_buffer("block_scale", (weight * gain[block_item] / ideal).to(working_dtype(model)))
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        x, counted, weight = self.pairs(index, outputs, batch)
-        return mean_over(self.surrogate(x), counted, weight, index, "items").unsqueeze(1)
+        x, entering, weight = self.pairs(index, outputs, batch)
+        return mean_over(self.surrogate(x), entering, weight, index, "items").unsqueeze(1)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         rank = self.block_size[index] * u.squeeze(1)
@@ -208,7 +221,7 @@ def ideal_dcg(gain: Tensor, query: Tensor) -> Tensor:
     order = order[query[order].argsort(stable=True)]
     size = query.bincount()
     place = torch.arange(query.numel(), device=query.device) - (size.cumsum(0) - size)[query[order]]  # 0 is the top
-    return gain.new_zeros(size.numel()).index_add(0, query[order], gain[order] / torch.log2(place + 2.0))
+    return gain.new_zeros(size.numel()).index_add(0, query[order], gain[order] / (place + 2).to(gain.dtype).log2())
 
 
 def check_items(query: Tensor, value: Tensor, block_item: Tensor | None) -> None:

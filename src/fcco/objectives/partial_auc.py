@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fcco import _checks
-from fcco.objectives.average_precision import AnchoredObjective
+from fcco.objectives.average_precision import AnchoredObjective, wide
 from fcco.objectives.base import log_mean_exp_over
 from fcco.objectives.surrogates import SquaredHinge, Surrogate
 from fcco.sampling.batch import Batch
@@ -82,9 +82,10 @@ class PartialAUC(AnchoredObjective):
             self.v = nn.Parameter(torch.full((self.num_tasks,), float(start)))
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        x, _, negative = self.pairs(index, outputs, batch)
+        x, _, negative = self.pairs(index, wide(outputs), batch)
         exponents = self.loss(x) / self.temperature
-        return log_mean_exp_over(exponents, negative, batch.weight, index, "negatives").unsqueeze(1)
+        rows = index[: negative.shape[0]]
+        return log_mean_exp_over(exponents, negative, batch.weight, rows, "negatives").unsqueeze(1)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         f = self.temperature * u.squeeze(1)

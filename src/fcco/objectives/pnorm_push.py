@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from fcco import _checks
-from fcco.objectives.average_precision import AnchoredObjective, log_or_zero, scaled
-from fcco.objectives.base import log_mean_exp_over, mean_over
+from fcco.objectives.average_precision import AnchoredObjective, log_or_zero, scaled, shares, wide
+from fcco.objectives.base import log_mean_exp_over
 from fcco.objectives.partial_auc import soft_maximum
 from fcco.objectives.surrogates import Logistic, Surrogate
 from fcco.sampling.batch import Batch
@@ -96,13 +96,15 @@ class PNormPush(AnchoredObjective):
         self.v = nn.Parameter(torch.full((self.num_tasks,), float(start))) if logarithm else None
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
+        if isinstance(self.loss, Logistic | Exponential):
+            outputs = wide(outputs)
         x, positive, _ = self.pairs(index, outputs, batch)
         if isinstance(self.loss, Exponential):
-            exponents = -self.loss.sharpness * x
-            return log_mean_exp_over(exponents, positive, batch.weight, index, "positives").unsqueeze(1)
+            exponents, rows = -self.loss.sharpness * x, index[: positive.shape[0]]
+            return log_mean_exp_over(exponents, positive, batch.weight, rows, "positives").unsqueeze(1)
         log_scale, l = scaled(self.loss, -x, positive)
-        g = mean_over(l, positive, batch.weight, index, "positives")
-        return log_or_zero(g.unsqueeze(1), log_scale)
+        share = shares(l, positive, batch.weight, index, "positives")
+        return log_or_zero((l * share).sum(1, keepdim=True), log_scale)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         log_u = u.squeeze(1)

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from fcco import _checks
-from fcco.blocks import owned_blocks, rank_and_world
-from fcco.state import _over_ranks
+from fcco.blocks import gather_objects, owned_blocks, rank_and_world
 
 
 def draw_blocks(num_blocks: int, size: int, generator: torch.Generator) -> Tensor:
@@ -60,8 +59,29 @@ class Share:
         """A step's blocks (size,), of the rank's own."""
         return draw_blocks(self.owned, self.size, generator) * self.world + self.rank
 
+    @property
+    def foreign_size(self) -> int:
+        """How many foreign examples a step takes as samples: as many as it has of its own, none with one rank."""
+        return min(self.size, self.num_blocks - self.owned)
+
+    def worth(self, foreign: int) -> tuple[float, float]:
+        """How many examples each other own one of a step stands for, and each of the ``foreign`` ones.
+
+        Seen from one block of a step, where blocks are examples: owned - 1 others are the rank's, of which size - 1
+        were drawn with it.
+        """
+        own = (self.owned - 1) / (self.size - 1) if self.size > 1 else 0.0
+        return own, (self.num_blocks - self.owned) / foreign if foreign else 0.0
+
+    def refuse_alone(self) -> None:
+        """Raise where a block would be drawn without any other of the rank that could stand for the rest."""
+        if self.size == 1 and self.owned > 1:
+            raise ValueError(f"blocks_per_step must be at least {2 * self.world} (2 a rank), got {self.world}")
+
     def draw_foreign(self, size: int, generator: torch.Generator) -> Tensor:
         """``size`` blocks that other ranks own: uniform, without replacement."""
+        if size == 0:
+            return torch.empty(0, dtype=torch.int64, device=generator.device)
         place = draw_blocks(self.num_blocks - self.owned, size, generator)
         around = self.world - 1  # foreign blocks a turn of the ranks
         residue = place % around
@@ -120,7 +140,7 @@ class BlockSampler:
 
     def state_dict(self) -> dict[str, Any]:
         """The generators' states over all ranks (each rank must call this)."""
-        return {"random": _over_ranks(self._generator.get_state())}
+        return {"random": gather_objects(self._generator.get_state())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there; on more ranks than were saved, the new ones start from their own seeds."""

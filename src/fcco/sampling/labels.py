@@ -18,6 +18,11 @@ def of_examples(name: str, values: Any, size: int, device: torch.device) -> Tens
     return tensor.to(device)
 
 
+def optional(name: str, values: Any, size: int, device: torch.device) -> Tensor | None:
+    """As :func:`of_examples`, None where nothing is given."""
+    return None if values is None else of_examples(name, values, size, device)
+
+
 def numbers(name: str, values: Tensor, count: int | None, kind: str) -> tuple[Tensor, int]:
     """Whole numbers (N,) in 0..count-1 as int64, and count (their largest plus one where None)."""
     if values.dim() != 1 or values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:

@@ -42,7 +42,7 @@ class Options(TypedDict, total=False):
 class _Plan(NamedTuple):
     """A batch drawn but not fetched: its examples stand in ``batch.id``."""
 
-    index: Tensor
+    blocks: Tensor
     batch: Batch
     seed: int
     after: Tensor | None  # the generator's state once this was drawn
@@ -119,7 +119,7 @@ class Loader(ABC):
                 raise RuntimeError("another iteration over this loader has begun")
             assert plan.after is not None
             self._step, self._random = self._step + 1, plan.after
-            yield plan.index, batch
+            yield plan.blocks, batch
         self._step, self._epoch = 0, self._epoch + 1
 
     def full_pass(self, chunk: int | None = None) -> Iterator[tuple[Tensor, Batch]]:
@@ -133,7 +133,7 @@ class Loader(ABC):
         size = self.chunk if chunk is None else _checks.positive_int("chunk", chunk)
         pieces = enumerate(self._chunks(self._share.blocks(self.device), size))
         plans = (_Plan(index, batch, self._seed + number, None) for number, (index, batch) in pieces)
-        return ((plan.index, batch) for plan, batch in self._fetched(plans, keep=False))
+        return ((plan.blocks, batch) for plan, batch in self._fetched(plans, keep=False))
 
     def _plans(self, steps: int) -> Iterator[_Plan]:
         generator = torch.Generator(self.device)
@@ -156,7 +156,7 @@ class Loader(ABC):
             plan = ahead.popleft()
             batch = replace(plan.batch, x=x)
             if self._pin and self.device.type == "cpu":
-                plan, batch = plan._replace(index=plan.index.pin_memory()), batch.pin_memory()
+                plan, batch = plan._replace(blocks=plan.blocks.pin_memory()), batch.pin_memory()
             yield plan, batch
 
     # ------------------------------------------------------------------ resuming

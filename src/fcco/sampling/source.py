@@ -10,7 +10,7 @@ from typing import Any, Protocol, final
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from fcco import _checks
 
@@ -117,7 +117,7 @@ class _Pending:
         return iter(self.requests)
 
 
-class _Fetcher:
+class _Fetcher(Dataset[Any]):
     """Turns a request into x; this is what travels to the workers."""
 
     def __init__(self, dataset: Any, inputs: int) -> None:
@@ -154,7 +154,7 @@ def _retupled(x: Any) -> Any:
 def _seeded(seed: int) -> Iterator[None]:
     """Python's, NumPy's and torch's CPU generators start from ``seed`` inside, and are put back after."""
     numpy = sys.modules.get("numpy")  # not a dependency: seeded where the data set uses it
-    own, python = torch.random.default_generator, random.getstate()
+    own, python = torch.default_generator, random.getstate()
     torch_state, numpy_state = own.get_state(), None if numpy is None else numpy.random.get_state()
     random.seed(seed)
     own.manual_seed(seed)

@@ -196,3 +196,27 @@ def curved(m: int, *, d: int = 5, n: int | None = None, outer: Outer | None = No
     return Problem(
         a - q * c, 0.5 * q * c.square().sum(1), q, 0.5, 1.0, outer or Wavy(), torch.zeros(m, dtype=torch.float64), table
     )
+
+
+def paired(
+    m: int,
+    *,
+    q: float,
+    spread: float = 1.0,
+    d: int = 5,
+    n: int | None = None,
+    outer: Outer | None = None,
+    tilt: float = 1.5,
+) -> Problem:
+    """A convex problem with its optimum at w = 0: blocks come in pairs (a, -a) that cancel there.
+
+    f_i(u) = h(u) + tilt u rises and g_i is convex, so F is; with tilt > 1 it is strongly convex with
+    mu >= (tilt - 1) q. Coordinate j of the a_i is scaled by spread^(j/2).
+    """
+    generator = torch.Generator().manual_seed(11)
+    half = _normal(generator, m // 2, d) * spread ** (torch.arange(d, dtype=torch.float64) / 2)
+    half[:, -1] = 0.0
+    o = 0.5 * _normal(generator, m // 2)
+    table = None if n is None else sample_table(generator, m, n, d)
+    linear, offset = torch.cat([half, -half]), torch.cat([o, o])
+    return Problem(linear, offset, q, 0.5, 1.0, outer or Smooth(), torch.full((m,), tilt, dtype=torch.float64), table)

@@ -1,0 +1,222 @@
+"""Everything that a training run depends on, as one typed, frozen dataclass: flags, TOML and config.json alike."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import fcco
+from fcco.lab.errors import LabError, in_words, nearest, pick
+from fcco.lab.models import NAMES as MODELS
+
+Config = TypeVar("Config")
+
+OPTIMIZERS = ("sgd", "adam", "adaptive")
+SCHEDULES = ("constant", "cosine", "linear", "step")
+RATES = ("alpha", "beta", "gamma", "theta", "rate", "lag", "period")
+RECIPE_NAMES = {"rate": "step"}  # where a recipe's argument is called otherwise than the field here
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Multi-task AUC: data, model, method, optimizer and how long."""
+
+    dataset: str = "digits"
+    """digits, mnist, fashion-mnist, cifar10, cifar100, svhn, stl10; or your own data: a folder of class
+    sub-folders of images, a CSV or Parquet table (with --target), an .npz."""
+    target: tuple[str, ...] = ()
+    """Label column of a table; several columns are several 0/1 labels."""
+    image_size: int | None = None
+    """Images of a folder are brought to this height and width."""
+    model: str = "mlp"
+    """linear, mlp, resnet18, resnet34 or densenet121."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Widths of the MLP's hidden layers."""
+    stem: Literal["small", "imagenet"] = "small"
+    """First layers of the networks of convolutions."""
+    method: str = "msvr-v2"
+    """A name from `fcco methods`."""
+    alpha: float | None = None
+    """Rate of the gradient estimate z; None: the lab's default for the method."""
+    beta: float | None = None
+    """Rate of the tracked u; None: the lab's default for the method."""
+    gamma: float | None = None
+    """Weight of MSVR's correction; None: the paper's formula."""
+    theta: float | None = None
+    """Extrapolation of alexr; None: 1."""
+    rate: float | None = None
+    """Step of scent's own rates; None: 1."""
+    lag: int | None = None
+    """Whether gradients are weighed with the u from before the step (1) or after it (0); None: as published."""
+    period: int | None = None
+    """Steps between two full passes (v3) or restarts (bspiderboost); None: as many as draw m n samples."""
+    radius: float | None = None
+    """Clip z to this norm; None: do not."""
+    optimizer: str = "sgd"
+    """sgd, adam, or adaptive (the paper's)."""
+    lr: float | None = None
+    """Step size; None: 0.1 for sgd, 0.001 else."""
+    schedule: str = "constant"
+    """constant, cosine, linear, or step (a tenth after half, a hundredth after three quarters)."""
+    weight_decay: float = 0.0
+    """L2 decay, in the optimizer."""
+    blocks_per_step: int | None = None
+    """B1, tasks a step; None: 5 (50 where there are 100 tasks or more), or all tasks where fewer."""
+    samples_per_block: int = 128
+    """B2, samples a task and step."""
+    positive_fraction: float = 0.5
+    """Share of positives among them."""
+    replacement: bool = False
+    """Draw them with replacement; needed where a class has fewer examples than asked for."""
+    loss: Literal["squared-hinge", "square"] = "squared-hinge"
+    """Surrogate of the difference of the class means."""
+    margin: float = 1.0
+    """The surrogate's margin c."""
+    trained_centers: bool = True
+    """The centres a, b as trained variables (the paper's), or as exact class means."""
+    epochs: float = 10.0
+    """How long; an epoch draws about N samples."""
+    steps: int | None = None
+    """How long, in steps; overrides epochs."""
+    eval_every: int | None = None
+    """Steps between evaluations; None: an epoch."""
+    eval_examples: int = 0
+    """Training examples that the objective is evaluated on; 0: all of them (exact)."""
+    gradient_norm: bool = False
+    """Also evaluate the exact ||grad F|| (a backward pass over all data)."""
+    seed: int = 0
+    """Of weights and draws."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16: the network runs under autocast."""
+    compile: bool = False
+    """torch.compile the network."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, ..."""
+    threads: int = 0
+    """CPU threads; 0: torch's own choice. Bits may depend on it."""
+    tensorboard: bool = True
+    """Write TensorBoard events beside metrics.jsonl, where the package is installed."""
+    checkpoint_seconds: float = 60.0
+    """Seconds between checkpoints."""
+
+
+#: What may change between a run and its resumption: none of it changes the numbers.
+FREE = frozenset({"checkpoint_seconds", "tensorboard"})
+
+
+def check(config: TrainConfig) -> TrainConfig:
+    """The same configuration, once every name is known and every number is in range."""
+    pick("method", config.method, fcco.METHODS)
+    pick("model", config.model, MODELS)
+    pick("optimizer", config.optimizer, OPTIMIZERS)
+    pick("schedule", config.schedule, SCHEDULES)
+    taken = {name for name in RATES if RECIPE_NAMES.get(name, name) in recipe_arguments(config.method)}
+    for name in RATES:
+        if getattr(config, name) is not None and name not in taken:
+            raise LabError(f"{config.method} has no {name} (it takes {', '.join(sorted(taken)) or 'no rates'})")
+    for name in ("lr", "margin", "weight_decay"):
+        _number(name, getattr(config, name), least=0.0)
+    for name in ("epochs", "radius", "checkpoint_seconds"):
+        _number(name, getattr(config, name), above=0.0)
+    for name in ("blocks_per_step", "samples_per_block", "steps", "eval_every", "image_size", "period"):
+        _number(name, getattr(config, name), least=1)
+    for name in ("eval_examples", "threads"):
+        _number(name, getattr(config, name), least=0)
+    return config
+
+
+def _number(name: str, value: float | None, *, least: float | None = None, above: float | None = None) -> None:
+    if value is None:
+        return
+    low = least is not None and value < least
+    if not math.isfinite(value) or low or (above is not None and value <= above):
+        wanted = f">= {least:g}" if least is not None else f"> {above:g}"
+        raise LabError(f"{flag(name)} must be {wanted}, got {value}")
+
+
+def flag(name: str) -> str:
+    """A field's flag."""
+    return "--" + name.replace("_", "-")
+
+
+def recipe_arguments(method: str) -> Mapping[str, inspect.Parameter]:
+    """What a method's recipe takes."""
+    return inspect.signature(fcco.METHODS[method]).parameters
+
+
+def from_toml(kind: type[Config], path: Path) -> Config:
+    """A configuration from a TOML file: the same names as the flags, with - or _."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LabError(in_words(error, path)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LabError(f"{path} is not TOML: {error}") from error
+    return from_values(kind, {name.replace("-", "_"): value for name, value in content.items()}, str(path))
+
+
+def from_values(kind: type[Config], values: Mapping[str, Any], where: str) -> Config:
+    """A configuration from plain values; unknown names and wrong types are refused by name."""
+    hints = get_type_hints(kind)
+    known = [field.name for field in fields(kind) if field.init]  # type: ignore[arg-type]
+    for name, value in values.items():
+        if name not in known:
+            raise LabError(f"{where}: unknown setting {name!r}{nearest(name, known)}")
+        if not _fits(value, hints[name]):
+            raise LabError(f"{where}: {name} must be {_named(hints[name])}, got {value!r}")
+    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return kind(**{name: _as(hints[name], value) for name, value in plain.items()})
+
+
+def _as(hint: Any, value: Any) -> Any:
+    kinds = _kinds(hint)
+    if isinstance(value, int) and not isinstance(value, bool) and float in kinds and int not in kinds:
+        return float(value)
+    return Path(value) if isinstance(value, str) and Path in kinds else value
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    return any(_fits_one(value, kind) for kind in _kinds(hint))
+
+
+def _fits_one(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_origin(kind) is tuple:
+        return isinstance(value, (list, tuple)) and all(_fits(item, get_args(kind)[0]) for item in value)
+    if kind is NoneType:
+        return value is None
+    if kind in (int, float):
+        return not isinstance(value, bool) and isinstance(value, (int,) if kind is int else (int, float))
+    return isinstance(value, str if kind is Path else kind)
+
+
+def _named(hint: Any) -> str:
+    names = []
+    for kind in _kinds(hint):
+        if get_origin(kind) is Literal:
+            names.append(" or ".join(map(repr, get_args(kind))))
+        elif get_origin(kind) is tuple:
+            names.append(f"a list of {_named(get_args(kind)[0])}")
+        elif kind is not NoneType:
+            names.append({int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "text"))
+    return " or ".join(names)
+
+
+def as_values(config: Any) -> dict[str, Any]:
+    """A configuration as a flat dictionary of plain values."""
+    return {
+        field.name: str(value) if isinstance(value := getattr(config, field.name), Path) else value
+        for field in dataclasses.fields(config)
+    }

@@ -1,0 +1,115 @@
+"""What is measured at an evaluation: exact F and tracking error on the training data, AUROC and AP on the test data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+from torchmetrics.functional.classification import multilabel_auroc, multilabel_average_precision
+
+import fcco
+from fcco.fullpass import FullPass, full_values
+
+
+@final
+@dataclass(frozen=True)
+class Row:
+    """One line of metrics.jsonl.
+
+    Attributes:
+        step: steps taken.
+        samples: samples drawn, counted as the paper does: m n for every full pass of v3.
+        oracle_g, oracle_j, oracle_jvp: oracle calls, a sample each, counted likewise.
+        evaluations: examples that went through the network; tasks that share their images share these.
+        seconds: spent on steps; evaluations and checkpoints do not count.
+        objective: F, exact over the training data (over ``eval_examples`` of them where asked).
+        auroc, ap: macro averages over the tasks, on the test data.
+        tracking_error: root mean square over the tasks visited of ||u_i - g_i(w)||.
+        gradient_norm: ||grad F||, where asked for.
+        loss_estimate: mean of the steps' own estimates of F since the evaluation before.
+    """
+
+    step: int
+    samples: int
+    oracle_g: int
+    oracle_j: int
+    oracle_jvp: int
+    evaluations: int
+    seconds: float
+    objective: float
+    auroc: float
+    ap: float
+    tracking_error: float | None
+    gradient_norm: float | None
+    loss_estimate: float | None
+
+
+class Exact(NamedTuple):
+    """F, the tracking error and ||grad F||."""
+
+    objective: float
+    tracking_error: float | None
+    gradient_norm: float | None
+
+
+def exact(solver: fcco.Solver, full_pass: FullPass, *, gradient_norm: bool = False) -> Exact:
+    """Exact figures at the weights as they are; buffers, random state and gradients are left alone."""
+    if gradient_norm:
+        diagnosis = solver.diagnose(full_pass)
+        return Exact(diagnosis.value, diagnosis.tracking_error, diagnosis.gradient_norm)
+    evaluator, table = solver._evaluator, solver.table
+    saved = evaluator.surroundings.capture()
+    try:
+        g, _ = full_values(evaluator, table, full_pass)
+        with torch.no_grad():
+            f = solver.objective.outer(torch.arange(table.num_blocks, device=g.device), g)
+    finally:
+        evaluator.surroundings.restore(saved)
+    rows, visited = table.current()
+    squares = (rows - g).square().sum(1)[visited]
+    return Exact(float(f.mean()), float(squares.mean().sqrt()) if bool(visited.any()) else None, None)
+
+
+@torch.no_grad()
+def scores(model: nn.Module, x: Tensor, chunk: int = 2048) -> Tensor:
+    """The model's scores (N, m) in evaluation mode; it is left in training mode."""
+    model.eval()
+    try:
+        return torch.cat([model(part) for part in x.split(chunk)])
+    finally:
+        model.train()
+
+
+class Ranking(NamedTuple):
+    """Macro averages over the tasks that have positives and negatives."""
+
+    auroc: float
+    ap: float
+
+
+def ranking(h: Tensor, y: Tensor) -> Ranking:
+    """Macro AUROC and average precision of scores h (N, m) for classes (N,) or 0/1/NaN targets (N, m).
+
+    Example:
+        >>> ranking(torch.tensor([[3.0, -2.0], [1.0, 2.0], [2.0, 5.0]]), torch.tensor([0, 1, 1])).auroc
+        1.0
+    """
+    m = h.shape[1]
+    target = torch.nn.functional.one_hot(y, m) if y.dim() == 1 else torch.where(y.isnan(), -1, y).long()
+    usable = (target == 1).any(0) & (target == 0).any(0)
+    if not bool(usable.any()):
+        return Ranking(float("nan"), float("nan"))
+    target = target[:, usable].cpu()
+    ranked = _ranks(h[:, usable].cpu())
+    labels = int(usable.sum())
+    auroc = multilabel_auroc(ranked, target, labels, ignore_index=-1, validate_args=False)
+    ap = multilabel_average_precision(ranked, target, labels, ignore_index=-1, validate_args=False)
+    return Ranking(float(auroc), float(ap))
+
+
+def _ranks(h: Tensor) -> Tensor:
+    """Each column as ranks in [0, 1], ties kept: torchmetrics would squash scores, and squashed scores may tie."""
+    columns = [column.unique(return_inverse=True)[1] for column in h.unbind(1)]
+    return torch.stack(columns, 1).double() / h.shape[0]

@@ -1,0 +1,57 @@
+"""What a report can draw: the x axes and the metrics, one literal table each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+
+@final
+@dataclass(frozen=True)
+class Axis:
+    """An x axis.
+
+    Attributes:
+        key: its name in the page's data.
+        label: what stands beside the axis.
+        parts: the columns of metrics.jsonl that add up to it.
+    """
+
+    key: str
+    label: str
+    parts: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Metric:
+    """A y axis.
+
+    Attributes:
+        key: the column of metrics.jsonl.
+        label: what stands beside the axis.
+        short: the same for a table's head.
+        lower: whether less is better.
+    """
+
+    key: str
+    label: str
+    short: str
+    lower: bool
+
+
+AXES = (
+    Axis("samples", "Samples drawn", ("samples",)),
+    Axis("step", "Steps", ("step",)),
+    Axis("seconds", "Seconds", ("seconds",)),
+    Axis("oracle", "Oracle calls", ("oracle_g", "oracle_j", "oracle_jvp")),
+)
+
+METRICS = (
+    Metric("objective", "Training objective", "Objective", lower=True),
+    Metric("auroc", "AUROC", "AUROC", lower=False),
+    Metric("ap", "Average precision", "AP", lower=False),
+    Metric("tracking_error", "Tracking error ‖u − g‖", "Tracking error", lower=True),
+    Metric("gradient_norm", "Gradient norm ‖∇F‖", "Gradient norm", lower=True),
+    Metric("loss_estimate", "Loss estimate of the steps", "Loss estimate", lower=True),
+)

@@ -1,0 +1,218 @@
+"""Run folders: find them, and read what is there of each. A broken folder becomes a note, never an error."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .columns import AXES, METRICS
+
+FILES = ("config.json", "environment.json", "metrics.jsonl", "status.json")
+COLUMNS = tuple(dict.fromkeys([part for axis in AXES for part in axis.parts] + [metric.key for metric in METRICS]))
+GOOD = {"complete", "completed", "done", "finished", "ok", "success"}
+BAD = {"broken", "crashed", "diverged", "error", "failed", "killed"}
+
+
+@final
+@dataclass(frozen=True)
+class Run:
+    """One run folder, as far as it could be read.
+
+    Attributes:
+        name: its path below the folder that all runs share.
+        config: config.json, nested names joined by dots; empty where it could not be read.
+        environment: environment.json, likewise.
+        status: what status.json says, else "unknown".
+        message: the message beside it.
+        columns: (T,) an array a column of metrics.jsonl, sorted by step; nan where a value is missing,
+            inf where it was measured and is not finite.
+        notes: what is wrong with the folder, a sentence each.
+    """
+
+    name: str
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    status: str
+    message: str
+    columns: dict[str, NDArray[np.float64]]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def length(self) -> int:
+        """How many evaluations it has."""
+        return len(self.columns["step"])
+
+    @property
+    def last_step(self) -> float:
+        """The step of the last evaluation; -1 where there is none."""
+        return float(self.columns["step"][-1]) if self.length else -1.0
+
+    @property
+    def tone(self) -> str:
+        """good, bad or open: how the page colours the status."""
+        words = set(re.findall(r"[a-z]+", self.status.lower()))
+        return "bad" if words & BAD else "good" if words & GOOD else "open"
+
+    def axis(self, key: str) -> NDArray[np.float64]:
+        """(T,) an x axis: the sum of its columns, those that are missing left out; nan where all are."""
+        parts = np.stack([self.columns[part] for axis in AXES if axis.key == key for part in axis.parts])
+        known = np.isfinite(parts)
+        return np.where(known.any(0), np.where(known, parts, 0.0).sum(0), np.nan)
+
+
+def natural(text: str) -> list[tuple[int, int | str]]:
+    """A sorting key that puts run-2 before run-10.
+
+    >>> sorted(["run-10", "run-2"], key=natural)
+    ['run-2', 'run-10']
+    """
+    parts = re.split(r"([0-9]+)", text.lower())
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts]
+
+
+def read_runs(paths: Sequence[Path]) -> list[Run]:
+    """Every run in or below `paths`, each once, in natural order.
+
+    Raises:
+        ValueError: a path is not a folder, or there is no run.
+    """
+    for path in paths:
+        if not path.is_dir():
+            raise ValueError(f"runs must be folders, got {str(path)!r}")
+    folders = sorted({found for path in paths for found in find_runs(path)}, key=lambda p: natural(str(p)))
+    if not folders:
+        places = ", ".join(repr(str(path)) for path in paths) or "an empty list"
+        raise ValueError(f"no run in {places}: a run is a folder with {', '.join(FILES)}")
+    root = Path(os.path.commonpath([folder.parent for folder in folders]))
+    return [read_run(folder, folder.relative_to(root).as_posix()) for folder in folders]
+
+
+def find_runs(path: Path) -> list[Path]:
+    """Folders with a metrics.jsonl; where there is none in or below, any other file of a run makes a broken run."""
+    return _find(path.resolve(), set())
+
+
+def _find(path: Path, seen: set[Path]) -> list[Path]:
+    if path in seen:  # a link that leads back up
+        return []
+    seen.add(path)
+    if _has(path, "metrics.jsonl"):
+        return [path]
+    below = [found for folder in _subfolders(path) for found in _find(folder.resolve(), seen)]
+    return below or ([path] if any(_has(path, name) for name in FILES) else [])
+
+
+def _has(path: Path, name: str) -> bool:
+    return os.path.lexists(path / name)
+
+
+def _subfolders(path: Path) -> list[Path]:
+    try:
+        return [path / name for name in os.listdir(path) if os.path.isdir(path / name)]
+    except OSError:
+        return []
+
+
+def read_run(folder: Path, name: str) -> Run:
+    """What could be read of one folder."""
+    notes: list[str] = []
+    config = flatten(_read_object(folder / "config.json", notes))
+    environment = flatten(_read_object(folder / "environment.json", notes))
+    status = _read_object(folder / "status.json", notes)
+    columns = _read_metrics(folder / "metrics.jsonl", notes)
+    word, message = (str(status.get(key) or "") for key in ("status", "message"))
+    return Run(name, config, environment, word or "unknown", message, columns, notes)
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one, names joined by dots.
+
+    >>> flatten({"lr": 0.1, "loader": {"workers": 2}})
+    {'lr': 0.1, 'loader.workers': 2}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _read_text(path: Path, notes: list[str]) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        notes.append(f"{path.name} is missing")
+    except UnicodeDecodeError:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        notes.append(f"{path.name} cannot be read: {error.strerror}")
+    return None
+
+
+def _read_object(path: Path, notes: list[str]) -> dict[str, Any]:
+    text = _read_text(path, notes)
+    if text is None:
+        return {}
+    value = _parse(text)
+    if isinstance(value, dict):
+        return value
+    notes.append(f"{path.name} is not a JSON object (cut off or damaged)")
+    return {}
+
+
+def _parse(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _read_metrics(path: Path, notes: list[str]) -> dict[str, NDArray[np.float64]]:
+    """The evaluations by column; of a step that comes twice (a resumed run) the later one counts."""
+    text = _read_text(path, notes)
+    rows: dict[float, list[float]] = {}
+    damaged: list[str] = []
+    wild: dict[str, float] = {}  # column -> the first step at which it is not finite
+    lines = [(number, line) for number, line in enumerate((text or "").split("\n"), start=1) if line.strip()]
+    for number, line in lines:
+        value = _parse(line)
+        step = _number(value.get("step")) if isinstance(value, dict) else math.nan
+        if not isinstance(value, dict) or not math.isfinite(step):
+            damaged.append(str(number))
+            continue
+        row = rows[step] = [_number(value.get(name)) for name in COLUMNS]
+        for name, entry in zip(COLUMNS, row, strict=True):
+            if math.isinf(entry):
+                wild.setdefault(name, step)
+    notes += [f"{name} is not finite at step {step:g}" for name, step in wild.items()]
+    notes += _damage(path.name, damaged, lines[-1][0] if lines else 0)
+    if text is not None and not rows:
+        notes.append(f"{path.name} has no evaluation")
+    table = np.array([rows[step] for step in sorted(rows)], dtype=np.float64).reshape(-1, len(COLUMNS))  # (T, columns)
+    return {name: table[:, position] for position, name in enumerate(COLUMNS)}
+
+
+def _damage(name: str, damaged: list[str], last: int) -> list[str]:
+    """Sentences for the lines that are no evaluation: a cut last line is what a killed run leaves."""
+    cut = [f"the last line of {name} ({last}) is cut off and left out"] if str(last) in damaged else []
+    others = [number for number in damaged if number != str(last)]
+    shown = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
+    return cut + ([f"{len(others)} damaged lines of {name} left out ({shown})"] if others else [])
+
+
+def _number(value: object) -> float:
+    """A finite float; nan for null and whatever is no number; inf for the NaN and Infinity of a diverged run."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value) if math.isfinite(value) else math.inf
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,190 @@
+"""A run's folder: config.json, environment.json, metrics.jsonl, status.json, checkpoint.pt; never half-written."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, Literal, final
+
+import torch
+
+import fcco
+from fcco.lab.config import TrainConfig, as_values, from_values
+from fcco.lab.errors import LabError, writing
+
+Status = Literal["running", "finished", "interrupted", "diverged", "failed"]
+
+
+@final
+class RunFolder:
+    """The files of one run.
+
+    Args:
+        path: the folder; made where it is not there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config, self.environment = path / "config.json", path / "environment.json"
+        self.metrics, self.status = path / "metrics.jsonl", path / "status.json"
+        self.checkpoint = path / "checkpoint.pt"
+        self._lock: IO[str] | None = None
+
+    @property
+    def used(self) -> bool:
+        """Whether a run was started here."""
+        return self.config.exists()
+
+    def start(self, config: TrainConfig, environment: Mapping[str, Any]) -> None:
+        """Begin a run; refused where one was begun before."""
+        with writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        self.lock()
+        if self.used:
+            raise LabError(f"{self.path} holds a run already; go on with --resume {self.path}, or take another --out")
+        write_json(self.environment, environment)
+        write_json(self.config, as_values(config))
+
+    def lock(self) -> None:
+        """Keep other processes out; the system opens the lock again when this process ends, however it ends."""
+        try:
+            import fcntl
+        except ImportError:  # not on this system
+            return
+        with writing(self.path):
+            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise LabError(f"another process is training in {self.path}") from error
+
+    def release(self) -> None:
+        """Let other processes in."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def read_config(self) -> TrainConfig:
+        """The configuration that the run was started with."""
+        if not self.used:
+            raise LabError(f"no run to resume in {self.path} (it has no config.json)")
+        return from_values(TrainConfig, read_json(self.config), str(self.config))
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """One more evaluation."""
+        with writing(self.metrics), open(self.metrics, "a", encoding="utf-8") as file:
+            file.write(json.dumps(finite(row), allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def keep_rows(self, last_step: int) -> list[dict[str, Any]]:
+        """Drop evaluations after ``last_step`` (they will come again) and a half-written line; the rest."""
+        rows = [row for row in read_rows(self.metrics) if row["step"] <= last_step]
+        write_aside(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
+        return rows
+
+    def end(self, status: Status, message: str = "") -> None:
+        """How it stands with the run."""
+        write_json(self.status, {"status": status, "message": message})
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The evaluations of a metrics.jsonl; a half-written last line is passed over."""
+    rows: list[dict[str, Any]] = []
+    if not path.exists():
+        return rows
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise LabError(f"{path} is damaged: {error}") from error
+    if not isinstance(content, dict):
+        raise LabError(f"{path} is damaged: it holds no JSON object")
+    return content
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """A JSON object into a file, whole or not at all."""
+    write_aside(path, json.dumps(finite(content), indent=2, allow_nan=False) + "\n")
+
+
+def write_aside(path: Path, text: str) -> None:
+    """Write aside, flush, rename."""
+    aside = path.with_name(path.name + ".partial")
+    with writing(path):
+        try:
+            with open(aside, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, path)
+        except OSError:
+            aside.unlink(missing_ok=True)
+            raise
+
+
+def finite(value: Any) -> Any:
+    """The same, with None in place of numbers that JSON does not know."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def environment(device: torch.device, data: str, sha256: Mapping[str, str]) -> dict[str, Any]:
+    """Where a run takes place, and on which data."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": platform.platform(),
+        "fcco": fcco.__version__,
+        "commit": _commit(),
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "data": data,
+        "data_sha256": dict(sha256),
+    }
+
+
+def _commit() -> str | None:
+    """The commit that fcco runs from, '+' where files were changed since; None outside of a checkout."""
+    package = Path(fcco.__file__).parent
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(package), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", "__init__.py")
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def fresh_folder(parent: Path, stem: str) -> Path:
+    """parent/stem-1, or the first number after it that is not taken; made here, so that nobody else takes it."""
+    number = 1
+    with writing(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            try:
+                path = parent / f"{stem}-{number}"
+                path.mkdir()
+                return path
+            except FileExistsError:
+                number += 1

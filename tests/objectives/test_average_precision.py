@@ -1,0 +1,269 @@
+"""AveragePrecision: against brute force over all pairs, its limits, and numbers that stay finite."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import fcco
+from fcco.objectives.average_precision import ZERO, AveragePrecision
+from fcco.objectives.surrogates import Logistic, Square, SquaredHinge
+from fcco.sampling.batch import Batch
+from tests.objectives.literal import (
+    Literal,
+    Scores,
+    against_reference,
+    check_exact,
+    check_full_pass,
+    draws,
+)
+
+LOSSES = [SquaredHinge(), SquaredHinge(margin=0.0), SquaredHinge(0.5, 2.0), Square(2.0), Logistic(), Logistic(3.0)]
+
+
+def data(n=14, positives=5, tasks=None, missing=0.0, seed=0):
+    """x (n, 3), y, and the positives' positions (and tasks)."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 3, generator=generator, dtype=torch.float64)
+    if tasks is None:
+        y = torch.zeros(n, dtype=torch.int64)
+        y[torch.randperm(n, generator=generator)[:positives]] = 1
+        return x, y, y.nonzero()[:, 0]
+    y = (torch.rand(n, tasks, generator=generator) < 0.4).double()
+    y[torch.rand(n, tasks, generator=generator) < missing] = math.nan
+    y[:2], y[2:4] = 1.0, 0.0
+    task, anchor = (y.T == 1).nonzero().unbind(1)
+    return x, y, anchor, task
+
+
+def network(outputs=1, seed=1):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, outputs)).double()
+
+
+def brute(h, y, loss):
+    """-mean over positives of sum_pos l / sum_all l, pair by pair; h, y (n,) of the labelled examples."""
+    total = 0.0
+    positives = [i for i in range(len(y)) if y[i] == 1]
+    for i in positives:
+        over = sum(loss(h[j] - h[i]) for j in positives)
+        below = sum(loss(h[j] - h[i]) for j in range(len(y)))
+        total = total - (over / below if float(below.detach()) > 0 else 1.0)
+    return total / len(positives)
+
+
+def whole(x, y, anchor):
+    return torch.arange(len(anchor)), Batch(x, torch.arange(len(x)), y=y, anchor=anchor)
+
+
+@pytest.mark.parametrize("kind", ["int", "float", "column", "bool"])
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_it_equals_brute_force(loss, kind):
+    x, y, anchor = data()
+    y = {"int": y, "float": y.double(), "column": y.unsqueeze(1), "bool": y.bool()}[kind]
+    objective = AveragePrecision(network(), len(anchor), loss=loss)
+    check_exact(objective, *whole(x, y, anchor), lambda: brute(objective.model(x)[:, 0], y.reshape(-1), loss))
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_many_labels_equal_brute_force_and_tasks_count_equally(missing):
+    x, y, anchor, task = data(tasks=3, missing=missing)
+    objective = AveragePrecision(network(3), len(anchor), block_task=task)
+
+    def F():
+        h = objective.model(x)
+        known = [y[:, t] == y[:, t] for t in range(3)]  # missing labels equal the data set without them
+        return sum(brute(h[k, t], y[k, t], objective.loss) for t, k in enumerate(known)) / 3
+
+    check_exact(objective, *whole(x, y, anchor), F)
+
+
+def test_class_labels_are_one_against_the_rest():
+    x, _, _ = data()
+    y = torch.arange(14) % 3
+    task, anchor = (y == torch.arange(3).unsqueeze(1)).nonzero().unbind(1)
+    objective = AveragePrecision(network(3), 14, block_task=task)
+
+    def F():
+        h = objective.model(x)
+        return sum(brute(h[:, t], (y == t).long(), objective.loss) for t in range(3)) / 3
+
+    check_exact(objective, *whole(x, y, anchor), F)
+
+
+@pytest.mark.parametrize("loss", [SquaredHinge(0.3), Logistic(2.0)], ids=str)
+def test_a_full_pass_in_chunks_adds_up_to_the_exact_value(loss):
+    x, y, anchor = data()
+    objective = AveragePrecision(network(), len(anchor), loss=loss)
+
+    def full_pass():
+        for blocks in torch.arange(5).split(2):
+            for rows in torch.arange(14).split(4):
+                own = anchor[blocks]
+                ids = torch.cat([own, rows])  # the blocks' own examples are there to be compared with: weight 0
+                weight = torch.full((len(ids),), 1 / 14, dtype=torch.float64)
+                weight[: len(own)] = 0.0
+                yield blocks, Batch(x[ids], ids, y=y[ids], anchor=torch.arange(len(own)), weight=weight)
+
+    check_full_pass(objective, *whole(x, y, anchor), full_pass)
+
+
+def test_serving_one_block_each_equals_a_step_a_block():
+    x, y, anchor = data()
+    rows = [torch.cat([anchor[i : i + 1], torch.tensor([j, 13 - j])]) for i, j in ((0, 2), (3, 5))]
+    objective = AveragePrecision(network(), len(anchor))
+    ids = torch.cat(rows)
+    joined = Batch(x[ids], ids, y=y[ids], anchor=torch.tensor([0, 3]), serves=torch.tensor([0, 0, 0, 1, 1, 1]))
+    together = objective(torch.tensor([0, 3]), joined)
+    for place, (block, row) in enumerate(zip((0, 3), rows, strict=True)):
+        alone = objective(torch.tensor([block]), Batch(x[row], row, y=y[row], anchor=torch.tensor([0])))
+        torch.testing.assert_close(together[place], alone[0])
+
+
+# ---- properties -----------------------------------------------------------------------------------------
+
+
+def F_of(h, y, loss):
+    anchor = (y == 1).nonzero()[:, 0]
+    objective = AveragePrecision(Scores(h), len(anchor), loss=loss)
+    index, batch = whole(torch.arange(len(h)), y, anchor)
+    return float(objective.outer(index, objective(index, batch)).mean().detach())
+
+
+scores = st.lists(st.floats(-3, 3, width=32), min_size=6, max_size=10)
+
+
+@settings(deadline=None, max_examples=40)
+@given(scores, st.floats(-5, 5), st.randoms(), st.sampled_from(LOSSES))
+def test_shifts_and_permutations_change_nothing(h, shift, random, loss):
+    h, y = torch.tensor(h, dtype=torch.float64), torch.arange(len(h)) % 3 == 0
+    order = list(range(len(h)))
+    random.shuffle(order)
+    if isinstance(loss, SquaredHinge) and loss.margin == 0.0:
+        shift = round(shift * 64) / 64  # 0/0 is decided by exact ties, which rounding would break
+        h = (h * 64).round() / 64
+    F = F_of(h, y.long(), loss)
+    assert abs(F_of(h + shift, y.long(), loss) - F) <= 1e-9
+    assert abs(F_of(h[order], y[order].long(), loss) - F) <= 1e-9
+    assert -1.0 <= F <= 0.0
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.permutations(range(8)))
+def test_the_perfect_ranking_is_best(order):
+    h, y = torch.arange(8.0)[order], torch.tensor([1, 1, 1, 0, 0, 0, 0, 0])
+    F = F_of(h, y, SquaredHinge(0.5))
+    if min(order[:3]) > max(order[3:]):
+        assert F == -1.0
+    else:
+        assert F > -0.999
+
+
+# ---- numbers that stay finite ---------------------------------------------------------------------------
+
+
+def problem(y, loss):
+    n, anchor = len(y), (y == 1).nonzero()[:, 0]
+
+    def inner(i, w, rows):
+        l = loss(w[rows] - w[anchor[i]])
+        return torch.stack([(l * (y[rows] == 1)).mean(), l.mean()])
+
+    def outer(i, u):
+        return (0.0 * u).sum() - 1.0 if float(u[1].detach()) == 0.0 else -u[0] / u[1]
+
+    def project(u):
+        return u.clip(max=u[1])
+
+    return Literal(inner, outer, len(anchor), 2, (n,), project)
+
+
+def steps(y, count=25, seed=0):
+    anchors, others = (y == 1).nonzero()[:, 0], (y == 0).nonzero()[:, 0]
+    for index, ids in draws(anchors, others, count, seed=seed):
+        yield index, Batch(ids, ids, y=y[ids], anchor=torch.arange(len(index)))
+
+
+@pytest.mark.parametrize("name", ["sox", "msvr-v1", "msvr-v2"])
+@pytest.mark.parametrize(
+    ("loss", "spread", "lr"),
+    [
+        (SquaredHinge(), 1.0, 0.5),
+        (SquaredHinge(margin=0.0), 1.0, 0.5),  # rows of zeros come and go
+        (Logistic(), 100.0, 50.0),  # differences of +-400: l from e^-400 to 400
+        (Logistic(sharpness=200.0), 1.0, 0.5),
+    ],
+    ids=str,
+)
+def test_single_precision_equals_the_reference(name, loss, spread, lr):
+    y = (torch.arange(50) < 20).long()  # m/B1 = 10
+    for seed in range(2):
+        h = spread * torch.randn(50, generator=torch.Generator().manual_seed(seed))
+        objective = AveragePrecision(Scores(h), 20, loss=loss)
+        assert against_reference(name, objective, problem(y, loss), steps(y, seed=seed), lr) <= 1e-4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["sox", "msvr-v1", "msvr-v2", "storm-v2", "variant-v1"])
+@pytest.mark.parametrize(("loss", "gaps"), [(SquaredHinge(margin=0.0), 1.0), (Logistic(), 200.0)], ids=str)
+def test_separated_data_stays_finite(loss, gaps, name, dtype):
+    """Margin 0: 0/0 for the highest positive; the logistic loss at -200 and below: e^-200 is 0 in single precision."""
+    y = (torch.arange(12) < 4).long()
+    h = torch.where(y == 1, gaps, 0.0).to(dtype) + torch.arange(12, dtype=dtype) / 16
+    objective = AveragePrecision(Scores(h), 4, loss=loss)
+    method = fcco.METHODS[name](alpha=0.5, beta=0.5)
+    solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.1), method)
+    for index, ids in draws(torch.arange(4), torch.arange(4, 12), steps=8):
+        report = solver.step(index, Batch(ids, ids, y=y[ids], anchor=torch.arange(len(index))))
+        assert report.value == pytest.approx(-1.0, abs=1e-6)
+        assert float(solver.z[0].abs().max()) <= 1e-6
+    assert torch.isfinite(solver.u()).all()
+
+
+def test_zero_over_zero_takes_its_limit_with_gradient_zero():
+    """The ranking tends to the perfect one: f tends to -1, and is -1 there."""
+    y = torch.tensor([1, 0, 0])
+    for low in (1e-3, 1e-9, 0.0):
+        h = torch.tensor([0.0, -1.0, low - 1.0], dtype=torch.float64) + torch.tensor([1.0, 0.0, 0.0])
+        assert F_of(h, y, SquaredHinge(0.0)) == -1.0
+    objective = AveragePrecision(nn.Identity(), 1)
+    u = torch.tensor([[ZERO, ZERO], [ZERO - 3.0, ZERO - 1.0], [ZERO, 0.0]], requires_grad=True)
+    f = objective.outer(torch.tensor([0, 0, 0]), u)
+    f.sum().backward()
+    assert f.tolist() == [-1.0, -1.0, 0.0]
+    assert u.grad.tolist() == [[0.0, 0.0]] * 3
+
+
+# ---- errors that name what is wrong ---------------------------------------------------------------------
+
+
+def test_bad_batches_are_refused_by_name():
+    x, y, anchor = data()
+    objective = AveragePrecision(network(), len(anchor))
+    index, ids = torch.arange(5), torch.arange(14)
+
+    def message(batch):
+        with pytest.raises(ValueError) as error:  # noqa: PT011
+            objective(index, batch)
+        return str(error.value)
+
+    assert "batch.y must be given" in message(Batch(x, ids, anchor=anchor))
+    assert "batch.anchor must be given" in message(Batch(x, ids, y=y))
+    assert "batch.anchor must have shape (5,)" in message(Batch(x, ids, y=y, anchor=anchor[:2]))
+    wrong = torch.where(index == 3, (y == 0).nonzero()[0, 0], anchor)
+    assert "block 3" in message(Batch(x, ids, y=y, anchor=wrong))
+    assert "batch.y must hold a label a task" in message(Batch(x, ids, y=y.repeat(2, 1).T, anchor=anchor))
+
+
+def test_bad_arguments_are_refused_by_name():
+    with pytest.raises(ValueError, match="never names task 1"):
+        AveragePrecision(network(), 3, block_task=torch.tensor([0, 2, 2]))
+    with pytest.raises(ValueError, match="block_task must hold 3 integers"):
+        AveragePrecision(network(), 3, block_task=torch.tensor([0, 1]))
+    x, y, anchor, task = data(tasks=3)
+    objective = AveragePrecision(network(2), len(anchor), block_task=task)
+    with pytest.raises(ValueError, match=r"one score a task, shape \(14, 3\)"):
+        objective(*whole(x, y, anchor))

@@ -1,0 +1,138 @@
+"""ListNet: brute force, invariances, chunks, unbiased draws, single precision."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from fcco.objectives.listnet import ListNet, top_one
+from fcco.sampling.batch import Batch
+from tests.objectives.test_cox import (
+    RECIPES,
+    Table,
+    assert_chunks_add_up,
+    assert_exact,
+    assert_same_gradients,
+    chunked,
+    draws,
+    far_scores,
+    value,
+)
+from tests.objectives.test_ndcg import QUERY, N, Y, batch_of, whole
+
+
+def listnet(rows, **options):
+    return ListNet(Table(rows), QUERY, Y, **options)
+
+
+def by_hand(h, query=QUERY, y=Y):
+    """The mean over queries of the cross-entropy of softmax(y) and softmax(h)."""
+    losses = []
+    for q in query.unique():
+        mine = query == q
+        p = torch.exp(y[mine].double()) / torch.exp(y[mine].double()).sum()
+        losses.append(-(p * torch.log(torch.exp(h[mine]) / torch.exp(h[mine]).sum())).sum())
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_step_is_the_gradient_of_the_cross_entropy(seed):
+    torch.manual_seed(seed)
+    objective = listnet(torch.randn(N, dtype=torch.float64))
+    assert_exact(objective, *whole(objective), lambda: by_hand(objective.model.rows))
+
+
+def test_the_weights_of_qiu_et_al():
+    relevant = (Y > 0).nonzero().squeeze(1)
+    size = torch.tensor([int((QUERY == QUERY[i]).sum()) for i in relevant])
+    h = torch.randn(N, dtype=torch.float64)
+    objective = listnet(h, block_item=relevant, block_weight=Y[relevant] / size.double())
+
+    def qiu():
+        rows, total = objective.model.rows, 0.0
+        for i, n in zip(relevant.tolist(), size.tolist(), strict=True):
+            mine = rows[QUERY == QUERY[i]]
+            total = total - int(Y[i]) / n * torch.log(torch.exp(rows[i]) / torch.exp(mine).sum())
+        return total / 3
+
+    assert_exact(objective, *whole(objective), qiu)
+
+
+def test_shifts_and_permutations_change_nothing():
+    h = torch.randn(N, dtype=torch.float64)
+    F = value(listnet(h), *whole(listnet(h)))
+    shifted = listnet(h + torch.tensor([11.0, -5.0, 3.0], dtype=torch.float64)[QUERY // 3])
+    torch.testing.assert_close(value(shifted, *whole(shifted)), F)
+    order = torch.randperm(N)
+    permuted = ListNet(Table(h[order]), 10 - QUERY[order], Y[order])
+    torch.testing.assert_close(value(permuted, *whole(permuted)), F)
+    raised = ListNet(Table(h), QUERY, Y + 5)  # softmax of relevances: a shift there changes nothing either
+    torch.testing.assert_close(value(raised, *whole(raised)), F)
+
+
+def test_scores_equal_to_the_relevances_are_the_best_and_reversed_ones_worse():
+    best = value(listnet(Y.double()), *whole(listnet(Y.double())))
+    gradient = torch.autograd.grad(value(o := listnet(Y.double()), *whole(o)), o.model.rows)[0]
+    assert float(gradient.norm()) < 1e-12
+    flat = value(listnet(0.0 * Y), *whole(listnet(0.0 * Y)))
+    reverse = value(listnet(-Y.double()), *whole(listnet(-Y.double())))
+    assert best < flat < reverse
+
+
+def test_top_one_survives_huge_relevances():
+    p = top_one(torch.tensor([1000.0, 1000.0, -1000.0]), torch.tensor([0, 0, 0]))
+    torch.testing.assert_close(p, torch.tensor([0.5, 0.5, 0.0]))
+
+
+@pytest.mark.parametrize("present", [1, 3])
+def test_the_mean_over_all_draws_of_others_is_exact(present):
+    objective = listnet(torch.randn(N, dtype=torch.float64))
+    exact = objective(*whole(objective)).detach().exp()
+    for i in range(N):
+        rest = [j for j in range(N) if QUERY[j] == QUERY[i] and j != i]
+        looks = [
+            objective(torch.tensor([i]), batch_of(objective, [i], sorted([i, *some]))).item()
+            for some in itertools.combinations(rest, min(present, len(rest)))
+        ]
+        assert np.exp(looks).mean() == pytest.approx(exact[i].item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("size", [2, 5, N])
+def test_chunks_add_up(size):
+    objective = listnet(torch.randn(N, dtype=torch.float64))
+
+    def weigh(index, ids):
+        same = QUERY[ids] == QUERY[objective.block_item[index]].unsqueeze(1)
+        return same / objective.block_size[index].double().unsqueeze(1)
+
+    def part(ids, anchor, weight):
+        return Batch(ids, ids, anchor=anchor, weight=weight)
+
+    assert_chunks_add_up(
+        objective, lambda: chunked(objective, N, size, objective.block_item, weigh, part), *whole(objective)
+    )
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("blocks", [2, 4])
+def test_exponents_of_400_in_single_precision(name, blocks):
+    objective = listnet(far_scores(N))
+    drawn = draws(N, objective.block_item, blocks=blocks, others=4, always=[0, 1, 2, 3, 8, 9], steps=15)
+    assert_same_gradients(
+        objective,
+        lambda i, ids: batch_of(objective, i, ids),
+        name,
+        drawn,
+        lr=0.2,
+        guarded=0 if name == "sox" else 1,
+    )
+
+
+def test_errors_name_what_is_wrong():
+    with pytest.raises(ValueError, match="relevance must be finite"):
+        ListNet(Table(torch.zeros(N)), QUERY, Y / 0.0)
+    with pytest.raises(ValueError, match="block_weight must be finite and >= 0"):
+        listnet(torch.zeros(N), block_weight=-torch.ones(N))
+    with pytest.raises(ValueError, match="block_item must be"):
+        listnet(torch.zeros(N), block_item=torch.zeros(0, dtype=torch.int64))

@@ -1,0 +1,177 @@
+"""NCA: brute force, invariances, chunks, unbiased draws, single precision."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fcco
+from fcco.objectives.nca import NCA, squared_distances
+from fcco.sampling.batch import Batch
+from tests.objectives.test_cox import (
+    RECIPES,
+    Table,
+    assert_chunks_add_up,
+    assert_exact,
+    assert_same_gradients,
+    chunked,
+    draws,
+    value,
+)
+
+LABELS = torch.tensor([4, 0, 4, 0, 1, 1, 4, 4, 1, 0])
+N = len(LABELS)
+
+
+def nca(rows, **options):
+    return NCA(Table(rows), LABELS, **options)
+
+
+def batch_of(blocks, ids):
+    ids = torch.as_tensor(ids)
+    return Batch(ids, ids, anchor=torch.tensor([ids.tolist().index(i) for i in blocks]))
+
+
+def whole():
+    return torch.arange(N), batch_of(range(N), torch.arange(N))
+
+
+def probabilities(h):
+    """p_i, written out over all pairs."""
+    result = []
+    for i in range(N):
+        near = {j: torch.exp(-((h[i] - h[j]) ** 2).sum()) for j in range(N) if j != i}
+        result.append(sum(near[j] for j in near if LABELS[j] == LABELS[i]) / sum(near.values()))
+    return torch.stack(result)
+
+
+@pytest.mark.parametrize("log_likelihood", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_one_step_is_the_gradient_of_the_exact_objective(seed, log_likelihood):
+    torch.manual_seed(seed)
+    objective = nca(torch.randn(N, 3, dtype=torch.float64), log_likelihood=log_likelihood)
+
+    def by_hand():
+        p = probabilities(objective.model.rows)
+        return -(p.log() if log_likelihood else p).mean()
+
+    assert_exact(objective, *whole(), by_hand)
+
+
+def test_a_linear_map_trained():
+    x = torch.randn(N, 4, dtype=torch.float64)
+    objective = NCA(nn.Linear(4, 2, bias=False).double(), LABELS)
+    index, batch = whole()
+    full = Batch(x, batch.id, anchor=batch.anchor)
+    assert_exact(objective, index, full, lambda: -probabilities(objective.model(x)).mean())
+
+
+def test_moves_of_all_features_and_permutations_change_nothing():
+    h = torch.randn(N, 3, dtype=torch.float64)
+    F = value(nca(h), *whole())
+    torch.testing.assert_close(value(nca(h + 1000.0), *whole()), F)
+    turn = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64)).Q
+    torch.testing.assert_close(value(nca(h @ turn), *whole()), F)
+    order = torch.randperm(N)
+    torch.testing.assert_close(value(NCA(Table(h[order]), LABELS[order]), *whole()), F)
+    torch.testing.assert_close(value(NCA(Table(h), 10 - 2 * LABELS), *whole()), F)
+
+
+@pytest.mark.parametrize("log_likelihood", [False, True])
+def test_classes_apart_score_better(log_likelihood):
+    noise = 0.1 * torch.randn(N, 2, dtype=torch.float64)
+    apart = nca(noise + 5.0 * LABELS.unsqueeze(1), log_likelihood=log_likelihood)
+    mixed = nca(noise, log_likelihood=log_likelihood)
+    wrong = nca(noise + 5.0 * LABELS[torch.arange(N).roll(1)].unsqueeze(1), log_likelihood=log_likelihood)
+    F = [value(objective, *whole()).item() for objective in (apart, mixed, wrong)]
+    assert F[0] < F[1] < F[2]
+    assert F[0] == pytest.approx(0.0 if log_likelihood else -1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("present", [(1, 1), (2, 3)])
+def test_the_mean_over_all_draws_is_exact_however_many_of_each_kind(present):
+    objective = nca(torch.randn(N, 3, dtype=torch.float64))
+    exact = objective(*whole()).detach().exp()
+    for i in (0, 1, 4):
+        same = [j for j in range(N) if LABELS[j] == LABELS[i] and j != i]
+        other = [j for j in range(N) if LABELS[j] != LABELS[i]]
+        looks = [
+            objective(torch.tensor([i]), batch_of([i], sorted([i, *mine, *theirs])))[0].detach().numpy()
+            for mine in itertools.combinations(same, present[0])
+            for theirs in itertools.combinations(other, present[1])
+        ]
+        np.testing.assert_allclose(np.exp(looks).mean(0), exact[i].numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 3, N])
+def test_chunks_add_up_even_where_one_holds_nobody_of_a_kind(size):
+    objective = nca(torch.randn(N, 3, dtype=torch.float64), log_likelihood=True)
+
+    def weigh(index, ids):
+        return (ids != index.unsqueeze(1)).double() / (N - 1)
+
+    def part(ids, anchor, weight):
+        return Batch(ids, ids, anchor=anchor, weight=weight)
+
+    assert_chunks_add_up(
+        objective, lambda: chunked(objective, N, size, torch.arange(N), weigh, part), *whole()
+    )
+
+
+def far_features(seed=0):
+    """Groups of examples at distances whose squares are near 0, 100 and 400, across classes."""
+    generator = torch.Generator().manual_seed(seed)
+    h = 0.3 * torch.randn(N, 3, generator=generator)
+    h[:, 0] += 10.0 * (torch.arange(N) % 3)
+    return h
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_exponents_of_400_in_single_precision(name, blocks):
+    objective = nca(far_features(), log_likelihood=True)
+    deepest = objective(*whole()).min().item()
+    assert deepest < -90.0
+    drawn = draws(N, torch.arange(N), blocks=blocks, others=3, always=[0, 1, 2, 3, 4, 5], steps=15)
+    assert_same_gradients(objective, batch_of, name, drawn, lr=0.003)
+
+
+@pytest.mark.parametrize("log_likelihood", [False, True])
+def test_the_far_ends_are_finite(log_likelihood):
+    labels = torch.tensor([0, 0, 1, 1])
+    h = torch.tensor([[0.0], [20.0], [0.1], [20.2]])  # e^-400 for the class, e^0 for the other
+    for order in ([0, 1, 2, 3], [0, 2, 1, 3]):  # wrong neighbours, right neighbours
+        objective = NCA(Table(h[order]), labels, log_likelihood=log_likelihood)
+        ids = torch.arange(4)
+        solver = fcco.Solver(
+            objective, torch.optim.SGD(objective.parameters(), lr=0.01), fcco.msvr_v2(alpha=0.5, beta=0.3)
+        )
+        for _ in range(3):
+            assert math.isfinite(solver.step(ids, Batch(ids, ids, anchor=ids)).value)
+
+
+def test_distances_keep_their_digits_far_from_the_origin():
+    h = torch.randn(6, 3, dtype=torch.float64) + 1e6
+    anchor = torch.tensor([0, 3])
+    direct = (h[anchor].unsqueeze(1) - h).square().sum(2)
+    torch.testing.assert_close(squared_distances(h, anchor), direct, rtol=1e-8, atol=1e-8)
+
+
+def test_errors_name_what_is_wrong():
+    model = nn.Linear(2, 1)
+    with pytest.raises(ValueError, match="labels must be"):
+        NCA(model, LABELS.double())
+    with pytest.raises(ValueError, match="at least two classes"):
+        NCA(model, 0 * LABELS)
+    with pytest.raises(ValueError, match="got one of class 9"):
+        NCA(model, torch.tensor([0, 0, 9]))
+    objective = nca(torch.randn(N, 3))
+    with pytest.raises(ValueError, match="no other examples of its class for block 0"):
+        objective(torch.tensor([0]), batch_of([0], [0, 1, 3]))
+    with pytest.raises(ValueError, match="no examples of other classes for block 0"):
+        objective(torch.tensor([0]), batch_of([0], [0, 2]))
+    with pytest.raises(ValueError, match="features of shape"):
+        nca(torch.randn(N, 3, 3))(*whole())
