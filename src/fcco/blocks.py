@@ -97,22 +97,17 @@ class BlockTable:
         if index.dim() != 1:
             raise ValueError(f"{name} must have shape (B,), got {tuple(index.shape)}")
         index = index.to(torch.int64)
-        low, high = int(index.min()), int(index.max())
-        if low < 0 or high >= self.num_blocks:
-            wrong = low if low < 0 else high
+        blocks = index.tolist()  # for the few blocks of a step, Python's min, max and set beat tensor operations
+        if min(blocks) < 0 or max(blocks) >= self.num_blocks:
+            wrong = min(blocks) if min(blocks) < 0 else max(blocks)
             raise ValueError(f"{name} must be in 0..{self.num_blocks - 1}, got block {wrong}")
-        if not repeats:
-            self._refuse_repeats(index, name)
-        if self.world > 1 and bool((index % self.world != self.rank).any()):
-            foreign = index[index % self.world != self.rank].tolist()
+        if not repeats and len(set(blocks)) < len(blocks):
+            again = next(block for block in sorted(blocks) if blocks.count(block) > 1)
+            raise ValueError(f"{name} must name each block once, got block {again} more than once")
+        foreign = [block for block in blocks if block % self.world != self.rank] if self.world > 1 else []
+        if foreign:
             raise ValueError(f"{name} names blocks that rank {self.rank} does not own: {_checks.some(foreign)}")
         return index.to(self.device)
-
-    def _refuse_repeats(self, index: Tensor, name: str) -> None:
-        ordered = index.sort().values
-        again = ordered[1:][ordered[1:] == ordered[:-1]]
-        if again.numel():
-            raise ValueError(f"{name} must name each block once, got block {int(again[0])} more than once")
 
     def local(self, index: Tensor) -> Tensor:
         """Where in this rank's rows the blocks stand."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import hashlib
 import os
 from collections import OrderedDict
@@ -134,6 +135,12 @@ def _first_line(error: Exception) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+def _bytes(tensor: Tensor) -> Any:
+    """The memory of a contiguous tensor on the CPU, as it is (torch's own way there leads through numpy)."""
+    size = tensor.numel() * tensor.element_size()
+    return (ctypes.c_ubyte * size).from_address(tensor.data_ptr()) if size else b""
+
+
 def _digest(value: Any) -> str:
     sha = hashlib.sha256()
     _feed(sha, value)
@@ -145,7 +152,7 @@ def _feed(sha: Any, value: Any) -> None:
     if isinstance(value, Tensor):
         plain = value.detach().cpu().contiguous()
         sha.update(f"tensor {plain.dtype} {tuple(plain.shape)};".encode())
-        sha.update(plain.reshape(-1).view(torch.uint8).numpy().data if plain.numel() else b"")
+        sha.update(_bytes(plain))
     elif isinstance(value, dict):
         sha.update(f"dict {len(value)};".encode())
         for key, item in value.items():

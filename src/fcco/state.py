@@ -18,7 +18,19 @@ if TYPE_CHECKING:
 
 _over_ranks = gather_objects  # the name that sampling/loader.py imports
 _PLAIN = ("t", "samples", "skipped", "_renew", "_anchored_at")
-_NESTED = ("kind", "oracle", "objective", "optimizer", "table", "z", "norm", "previous", "anchor", "reservoir", "random")
+_NESTED = (
+    "kind",
+    "oracle",
+    "objective",
+    "optimizer",
+    "table",
+    "z",
+    "norm",
+    "previous",
+    "anchor",
+    "reservoir",
+    "random",
+)
 
 
 def _kind(solver: Solver) -> list[Any]:
@@ -65,7 +77,7 @@ def load_solver_state(solver: Solver, state: dict[str, Any]) -> None:
     _refuse(solver, state)
     rank, world = solver.table.rank, solver.table.world
     solver.objective.load_state_dict(state["objective"])
-    solver.optimizer.load_state_dict(state["optimizer"])
+    solver.optimizer.load_state_dict(_cloned(state["optimizer"]))  # torch takes the tensors over as they are
     solver.table.load_state_dict(state["table"])
     for name in _PLAIN:
         setattr(solver, name, state[name])
@@ -104,7 +116,6 @@ def _refuse(solver: Solver, state: dict[str, Any]) -> None:
         raise ValueError(f"the state is not one of a Solver: it lacks {', '.join(missing)}")
     if list(state["kind"]) != _kind(solver):
         raise ValueError(f"the state is of method {list(state['kind'])}, this solver runs {_kind(solver)}")
-    _refuse_shapes(solver, state)
     if (state["reservoir"] is None) != (solver._reservoir is None):
         raise ValueError("the state and this solver differ in keep")
     solver.table.refuse(state["table"])
@@ -116,6 +127,7 @@ def _refuse(solver: Solver, state: dict[str, Any]) -> None:
     groups = [len(group["params"]) for group in state["optimizer"]["param_groups"]]
     if groups != [len(group["params"]) for group in solver.optimizer.param_groups]:
         raise ValueError(f"the state's optimizer has parameter groups of sizes {groups}, this one has others")
+    _refuse_shapes(solver, state)
 
 
 def _refuse_shapes(solver: Solver, state: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ of None means that the value is not needed and is never computed.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -88,6 +89,8 @@ def _combine_plain(c: Coefficients, v: Values) -> Tensor:
 
 def _combine_log(c: Coefficients, v: Values) -> Tensor:
     terms = _terms(c, v)
+    if len(terms) == 2 and c.jvp is None:  # a moving average: positive weights, and never below beta g
+        return torch.logaddexp(v.u + _log(c.u), v.now + _log(c.now))
     top = torch.stack([value for _, value in terms]).amax(0)
     total = torch.zeros_like(v.now)
     for weight, value in terms:
@@ -102,8 +105,14 @@ def floor(u: Tensor, g: Tensor, beta: Coefficient, log: Tensor | None) -> Tensor
     """The u that a weight may use: at least beta*g in the log components, so no weight exceeds 1/beta."""
     if log is None:
         return u
-    lowest = g + torch.as_tensor(beta, dtype=g.dtype, device=g.device).log()
+    lowest = g + _log(beta)
     return torch.where(log, torch.maximum(u, lowest), u)
+
+
+def _log(weight: Coefficient) -> Coefficient:
+    if isinstance(weight, Tensor):
+        return weight.log()
+    return math.log(weight) if weight > 0.0 else -math.inf
 
 
 def formula(beta: float, ratio: float) -> float:

@@ -136,7 +136,7 @@ def F_of(h, y, loss):
 scores = st.lists(st.floats(-3, 3, width=32), min_size=6, max_size=10)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(scores, st.floats(-5, 5), st.randoms(), st.sampled_from(LOSSES))
 def test_shifts_and_permutations_change_nothing(h, shift, random, loss):
     h, y = torch.tensor(h, dtype=torch.float64), torch.arange(len(h)) % 3 == 0
@@ -151,7 +151,7 @@ def test_shifts_and_permutations_change_nothing(h, shift, random, loss):
     assert -1.0 <= F <= 0.0
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.permutations(range(8)))
 def test_the_perfect_ranking_is_best(order):
     h, y = torch.arange(8.0)[order], torch.tensor([1, 1, 1, 0, 0, 0, 0, 0])
@@ -181,7 +181,7 @@ def problem(y, loss):
     return Literal(inner, outer, len(anchor), 2, (n,), project)
 
 
-def steps(y, count=25, seed=0):
+def steps(y, count=40, seed=0):
     anchors, others = (y == 1).nonzero()[:, 0], (y == 0).nonzero()[:, 0]
     for index, ids in draws(anchors, others, count, seed=seed):
         yield index, Batch(ids, ids, y=y[ids], anchor=torch.arange(len(index)))
@@ -199,11 +199,10 @@ def steps(y, count=25, seed=0):
     ids=str,
 )
 def test_single_precision_equals_the_reference(name, loss, spread, lr):
-    y = (torch.arange(50) < 20).long()  # m/B1 = 10
-    for seed in range(2):
-        h = spread * torch.randn(50, generator=torch.Generator().manual_seed(seed))
-        objective = AveragePrecision(Scores(h), 20, loss=loss)
-        assert against_reference(name, objective, problem(y, loss), steps(y, seed=seed), lr) <= 1e-4
+    y = (torch.arange(30) < 10).long()  # m/B1 = 10
+    h = spread * torch.randn(30, generator=torch.Generator().manual_seed(0))
+    objective = AveragePrecision(Scores(h), 10, loss=loss)
+    assert against_reference(name, objective, problem(y, loss), steps(y), lr) <= 1e-4
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -1,6 +1,7 @@
 """ListNet: brute force, invariances, chunks, unbiased draws, single precision."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -8,11 +9,13 @@ import torch
 
 from fcco.objectives.listnet import ListNet, top_one
 from fcco.sampling.batch import Batch
+from fcco.sampling.queries import QueryItemLoader
 from tests.objectives.test_cox import (
     RECIPES,
     Table,
     assert_chunks_add_up,
     assert_exact,
+    assert_loader_fits,
     assert_same_gradients,
     chunked,
     draws,
@@ -45,14 +48,14 @@ def test_one_step_is_the_gradient_of_the_cross_entropy(seed):
 
 def test_the_weights_of_qiu_et_al():
     relevant = (Y > 0).nonzero().squeeze(1)
-    size = torch.tensor([int((QUERY == QUERY[i]).sum()) for i in relevant])
+    size = torch.tensor([int((QUERY[i] == QUERY).sum()) for i in relevant])
     h = torch.randn(N, dtype=torch.float64)
     objective = listnet(h, block_item=relevant, block_weight=Y[relevant] / size.double())
 
     def qiu():
         rows, total = objective.model.rows, 0.0
         for i, n in zip(relevant.tolist(), size.tolist(), strict=True):
-            mine = rows[QUERY == QUERY[i]]
+            mine = rows[QUERY[i] == QUERY]
             total = total - int(Y[i]) / n * torch.log(torch.exp(rows[i]) / torch.exp(mine).sum())
         return total / 3
 
@@ -127,6 +130,14 @@ def test_exponents_of_400_in_single_precision(name, blocks):
         lr=0.2,
         guarded=0 if name == "sox" else 1,
     )
+
+
+def test_with_the_loader():
+    objective = listnet(torch.randn(N, dtype=torch.float64))
+    loader = QueryItemLoader(
+        torch.arange(N), QUERY, Y, blocks_per_step=3, samples_per_query=3, relevant_above=-math.inf, seed=0
+    )
+    assert_loader_fits(objective, loader, 4, *whole(objective))
 
 
 def test_errors_name_what_is_wrong():

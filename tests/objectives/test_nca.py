@@ -11,11 +11,13 @@ from torch import nn
 import fcco
 from fcco.objectives.nca import NCA, squared_distances
 from fcco.sampling.batch import Batch
+from fcco.sampling.examples import ExampleLoader
 from tests.objectives.test_cox import (
     RECIPES,
     Table,
     assert_chunks_add_up,
     assert_exact,
+    assert_loader_fits,
     assert_same_gradients,
     chunked,
     draws,
@@ -91,19 +93,26 @@ def test_classes_apart_score_better(log_likelihood):
     assert F[0] == pytest.approx(0.0 if log_likelihood else -1.0, abs=1e-6)
 
 
-@pytest.mark.parametrize("present", [(1, 1), (2, 3)])
-def test_the_mean_over_all_draws_is_exact_however_many_of_each_kind(present):
+@pytest.mark.parametrize("present", [1, 3])
+def test_the_mean_over_all_draws_is_exact_those_without_the_class_among_them(present):
     objective = nca(torch.randn(N, 3, dtype=torch.float64))
     exact = objective(*whole()).detach().exp()
     for i in (0, 1, 4):
-        same = [j for j in range(N) if LABELS[j] == LABELS[i] and j != i]
-        other = [j for j in range(N) if LABELS[j] != LABELS[i]]
+        rest = [j for j in range(N) if j != i]
         looks = [
-            objective(torch.tensor([i]), batch_of([i], sorted([i, *mine, *theirs])))[0].detach().numpy()
-            for mine in itertools.combinations(same, present[0])
-            for theirs in itertools.combinations(other, present[1])
+            objective(torch.tensor([i]), batch_of([i], sorted([i, *some])))[0].detach().numpy()
+            for some in itertools.combinations(rest, present)
         ]
+        assert np.min(looks) == -1e6
         np.testing.assert_allclose(np.exp(looks).mean(0), exact[i].numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("log_likelihood", [False, True])
+def test_draws_without_the_class_train_on(log_likelihood):
+    objective = nca(torch.randn(N, 3), log_likelihood=log_likelihood)
+    solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.01), fcco.msvr_v1(alpha=0.5, beta=0.3))
+    for ids in ([0, 1, 3], [0, 1, 2], [0, 2, 4], [0, 1, 3]):
+        assert math.isfinite(solver.step(torch.tensor([0]), batch_of([0], ids)).value)
 
 
 @pytest.mark.parametrize("size", [1, 3, N])
@@ -116,9 +125,7 @@ def test_chunks_add_up_even_where_one_holds_nobody_of_a_kind(size):
     def part(ids, anchor, weight):
         return Batch(ids, ids, anchor=anchor, weight=weight)
 
-    assert_chunks_add_up(
-        objective, lambda: chunked(objective, N, size, torch.arange(N), weigh, part), *whole()
-    )
+    assert_chunks_add_up(objective, lambda: chunked(objective, N, size, torch.arange(N), weigh, part), *whole())
 
 
 def far_features(seed=0):
@@ -160,6 +167,13 @@ def test_distances_keep_their_digits_far_from_the_origin():
     torch.testing.assert_close(squared_distances(h, anchor), direct, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("chunk", [3, 100])
+def test_with_the_loader(chunk):
+    objective = nca(torch.randn(N, 3, dtype=torch.float64))
+    loader = ExampleLoader(torch.arange(N), blocks_per_step=4, seed=0)
+    assert_loader_fits(objective, loader, chunk, *whole())
+
+
 def test_errors_name_what_is_wrong():
     model = nn.Linear(2, 1)
     with pytest.raises(ValueError, match="labels must be"):
@@ -169,9 +183,7 @@ def test_errors_name_what_is_wrong():
     with pytest.raises(ValueError, match="got one of class 9"):
         NCA(model, torch.tensor([0, 0, 9]))
     objective = nca(torch.randn(N, 3))
-    with pytest.raises(ValueError, match="no other examples of its class for block 0"):
-        objective(torch.tensor([0]), batch_of([0], [0, 1, 3]))
-    with pytest.raises(ValueError, match="no examples of other classes for block 0"):
-        objective(torch.tensor([0]), batch_of([0], [0, 2]))
+    with pytest.raises(ValueError, match="no other examples for block 0"):
+        objective(torch.tensor([0]), batch_of([0], [0]))
     with pytest.raises(ValueError, match="features of shape"):
         nca(torch.randn(N, 3, 3))(*whole())

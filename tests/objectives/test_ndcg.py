@@ -11,11 +11,13 @@ import fcco
 from fcco.objectives.ndcg import NDCG, ideal_dcg, inverse_discount
 from fcco.objectives.surrogates import Logistic, Square, SquaredHinge
 from fcco.sampling.batch import Batch
+from fcco.sampling.queries import QueryItemLoader
 from tests.objectives.test_cox import (
     RECIPES,
     Table,
     assert_chunks_add_up,
     assert_exact,
+    assert_loader_fits,
     assert_same_gradients,
     chunked,
     draws,
@@ -176,9 +178,7 @@ def test_shared_batches_hold_items_of_other_queries_and_serve_by_place():
     i, j = 0, 1  # blocks of queries 7 and 3
     first, second = [k for k in range(N) if QUERY[k] == 7], [k for k in range(N) if QUERY[k] == 3]
     together = objective(torch.tensor([i, j]), batch_of(objective, [i, j], torch.arange(N)))
-    alone = [
-        objective(torch.tensor([b]), batch_of(objective, [b], ids)) for b, ids in ((i, first), (j, second))
-    ]
+    alone = [objective(torch.tensor([b]), batch_of(objective, [b], ids)) for b, ids in ((i, first), (j, second))]
     torch.testing.assert_close(together, torch.cat(alone))
     ids = torch.tensor([*first, *second])
     served = Batch(
@@ -188,6 +188,14 @@ def test_shared_batches_hold_items_of_other_queries_and_serve_by_place():
         serves=torch.tensor([0] * len(first) + [1] * len(second)),
     )
     torch.testing.assert_close(objective(torch.tensor([i, j]), served), together)
+
+
+@pytest.mark.parametrize("chunk", [3, 100])
+def test_with_the_loader(chunk):
+    objective = ndcg(torch.randn(N, dtype=torch.float64))
+    loader = QueryItemLoader(torch.arange(N), QUERY, Y, blocks_per_step=3, samples_per_query=3, seed=0)
+    assert loader.block_example.tolist() == objective.block_item.tolist()
+    assert_loader_fits(objective, loader, chunk, *whole(objective))
 
 
 def test_errors_name_what_is_wrong():
@@ -200,7 +208,7 @@ def test_errors_name_what_is_wrong():
         NDCG(model, QUERY, Y - 1)
     with pytest.raises(ValueError, match="relevance must be > 0 for some item"):
         NDCG(model, QUERY, 0 * Y)
-    with pytest.raises(ValueError, match="block_item must be in 0..11, got 12"):
+    with pytest.raises(ValueError, match=r"block_item must be in 0\.\.11, got 12"):
         NDCG(model, QUERY, Y, block_item=torch.tensor([0, 12]))
     with pytest.raises(ValueError, match="surrogate must be > 0 at 0"):
         NDCG(model, QUERY, Y, surrogate=SquaredHinge(0.0))

@@ -90,10 +90,10 @@ def test_two_way_at_the_best_v_is_the_log_of_the_mean_over_positives():
     assert abs(found[-1].item()) <= 1e-12
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(st.floats(-50, 50), min_size=2, max_size=8), st.floats(0.05, 5.0))
 def test_the_straight_continuation_does_not_move_the_minimum(x, temperature):
-    """The least over v of the mean is temperature * log mean exp(x/temperature), found from a grid of v far and near."""
+    """The least over v of the mean is temperature * log mean exp(x/temperature): no v far or near is better."""
     x = torch.tensor(x, dtype=torch.float64)
     best = temperature * ((x / temperature).logsumexp(0) - math.log(len(x)))
 
@@ -153,7 +153,7 @@ def F_of(h, y, **options):
     return objective.outer(index, objective(index, batch)).mean().item()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     st.lists(st.floats(-3, 3, width=32), min_size=6, max_size=10),
     st.floats(-5, 5),
@@ -171,15 +171,17 @@ def test_shifts_and_permutations_change_nothing(h, shift, random, loss, two_way)
     assert F_of(h[order], y[order], **options) == pytest.approx(F, rel=1e-9, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.permutations(range(8)), st.sampled_from([0.05, 1.0]), st.sampled_from([None, 0.5]))
 def test_the_perfect_ranking_is_best(order, temperature, two_way):
     y = torch.tensor([1, 1, 1, 0, 0, 0, 0, 0])
     options = {"temperature": temperature, "positive_temperature": two_way, "loss": Logistic()}
     perfect = F_of(torch.arange(8.0).flip(0), y, **options)
     F = F_of(torch.arange(8.0)[order], y, **options)
-    same = min(order[:3]) > max(order[3:])
-    assert F == pytest.approx(perfect, rel=1e-5) if same else F > perfect
+    if min(order[:3]) > max(order[3:]):
+        assert math.isclose(F, perfect, rel_tol=1e-5)
+    else:
+        assert perfect < F
 
 
 def test_large_temperatures_give_the_mean_and_small_ones_the_hardest_negative():
@@ -191,7 +193,7 @@ def test_large_temperatures_give_the_mean_and_small_ones_the_hardest_negative():
 
 # ---- numbers that stay finite ---------------------------------------------------------------------------
 
-M, N = 20, 50  # m/B1 = 10
+M, N = 10, 30  # m/B1 = 10
 LABELS = (torch.arange(N) < M).long()
 HARD = [
     (0.01, SquaredHinge(), 0.25, 3e-3),  # l/lambda from 0 to 400
@@ -201,13 +203,13 @@ HARD = [
 ]
 
 
-def steps(count=25, seed=0):
+def steps(count=40, seed=0):
     for index, ids in draws(torch.arange(M), torch.arange(M, N), count, seed=seed):
         yield index, Batch(ids, ids, y=LABELS[ids], anchor=torch.arange(len(index)))
 
 
-def hard_scores(spread, loss, temperature, seed):
-    h = spread * torch.randn(N, generator=torch.Generator().manual_seed(seed))
+def hard_scores(spread, loss, temperature):
+    h = spread * torch.randn(N, generator=torch.Generator().manual_seed(0))
     exponents = loss(h[M:] - h[:M].unsqueeze(1)) / temperature
     return h * min(1.0, (450.0 / exponents.max().item()) ** 0.5)
 
@@ -220,23 +222,21 @@ def test_one_way_in_single_precision_equals_the_reference(temperature, loss, spr
         return (loss(w[rows] - w[i]) / temperature).exp().mean(0, keepdim=True)
 
     problem = Literal(inner, lambda i, u: temperature * u.log().sum(), M, 1, (N,))
-    for seed in range(2):
-        h = hard_scores(spread, loss, temperature, seed)
-        objective = PartialAUC(Scores(h), M, loss=loss, temperature=temperature)
-        assert against_reference(name, objective, problem, steps(seed=seed), lr) <= 1e-4
+    objective = PartialAUC(Scores(hard_scores(spread, loss, temperature)), M, loss=loss, temperature=temperature)
+    assert against_reference(name, objective, problem, steps(), lr) <= 1e-4
 
 
 @pytest.mark.parametrize("name", ["sox", "msvr-v1", "msvr-v2"])
 @pytest.mark.parametrize(("temperature", "loss", "spread", "lr"), HARD, ids=str)
 @pytest.mark.parametrize("start", [-4.0, 0.0, 4.0])
 def test_two_way_in_single_precision_equals_double(temperature, loss, spread, lr, start, name):
-    h = hard_scores(spread, loss, temperature, 0)
+    h = hard_scores(spread, loss, temperature)
 
     def make(dtype):
         options = {"loss": loss, "temperature": temperature, "positive_temperature": 0.01, "start": start}
         return PartialAUC(Scores(h), M, **options).to(dtype)
 
-    assert against_double(name, make, steps(10), lr) <= 1e-4
+    assert against_double(name, make, steps(30), lr) <= 1e-4
 
 
 @pytest.mark.parametrize("two_way", [None, 0.01])

@@ -88,7 +88,7 @@ def test_many_labels_with_missing_ones():
     check_exact(objective, *whole(X, y, anchor), F)
 
 
-@pytest.mark.parametrize("loss", [SquaredHinge(0.2), Logistic(), Exponential()], ids=str)
+@pytest.mark.parametrize("loss", [SquaredHinge(0.2), SquaredHinge(4.0), Logistic(), Exponential()], ids=str)
 def test_a_full_pass_in_chunks_adds_up_to_the_exact_value(loss):
     objective = PNormPush(network(), len(ANCHOR), p=3.0, loss=loss)
     positives = (Y == 1).nonzero()[:, 0]
@@ -100,7 +100,7 @@ def test_a_full_pass_in_chunks_adds_up_to_the_exact_value(loss):
                 weight = torch.full((len(ids),), 1 / len(positives), dtype=torch.float64)
                 yield blocks, Batch(X[ids], ids, y=Y[ids], anchor=torch.arange(len(blocks)), weight=weight)
 
-    check_full_pass(objective, *whole(X, Y, ANCHOR), full_pass)
+    check_full_pass(objective, *whole(X, Y, ANCHOR), full_pass, zeros=loss == SquaredHinge(0.2))
 
 
 # ---- properties -----------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def F_of(h, y, **options):
     return objective.outer(index, objective(index, batch)).mean().item()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     st.lists(st.floats(-3, 3, width=32), min_size=6, max_size=10),
     st.floats(-5, 5),
@@ -131,14 +131,16 @@ def test_shifts_and_permutations_change_nothing(h, shift, random, loss, logarith
     assert F_of(h[order], y[order], **options) == pytest.approx(F, rel=1e-9, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.permutations(range(8)), st.sampled_from([1.0, 4.0]), st.booleans())
 def test_the_perfect_ranking_is_best(order, p, logarithm):
     y = torch.tensor([1, 1, 1, 0, 0, 0, 0, 0])
     perfect = F_of(torch.arange(8.0).flip(0), y, p=p, logarithm=logarithm)
     F = F_of(torch.arange(8.0)[order], y, p=p, logarithm=logarithm)
-    same = min(order[:3]) > max(order[3:])
-    assert F == pytest.approx(perfect, rel=1e-5) if same else F > perfect
+    if min(order[:3]) > max(order[3:]):
+        assert math.isclose(F, perfect, rel_tol=1e-5)
+    else:
+        assert perfect < F
 
 
 def test_a_large_p_minds_the_top_of_the_list():
@@ -152,11 +154,11 @@ def test_a_large_p_minds_the_top_of_the_list():
 
 # ---- numbers that stay finite ---------------------------------------------------------------------------
 
-M, N = 20, 45  # m/B1 = 10; the negatives come first
+M, N = 10, 25  # m/B1 = 10; the negatives come first
 LABELS = (torch.arange(N) >= M).long()
 
 
-def steps(count=25, seed=0):
+def steps(count=40, seed=0):
     for index, ids in draws(torch.arange(M), torch.arange(M, N), count, seed=seed):
         yield index, Batch(ids, ids, y=LABELS[ids], anchor=torch.arange(len(index)))
 
@@ -165,10 +167,10 @@ def steps(count=25, seed=0):
 @pytest.mark.parametrize(
     ("loss", "p", "spread", "lr"),
     [
-        (SquaredHinge(0.0), 4.0, 1.0, 0.05),  # rows of zeros come and go
+        (SquaredHinge(0.0), 3.0, 0.5, 0.02),  # rows of zeros come and go
         (Logistic(), 2.0, 100.0, 1e-3),
         (Exponential(), 2.0, 0.3, 0.3),
-        (Exponential(50.0), 1.0, 0.3, 1e-20),
+        (Exponential(50.0), 1.0, 0.2, 1e-25),
     ],
     ids=str,
 )
@@ -177,10 +179,9 @@ def test_single_precision_equals_the_reference(loss, p, spread, lr, name):
         return loss(w[i] - w[[j for j in rows if j >= M]]).mean(0, keepdim=True)
 
     problem = Literal(inner, lambda i, u: (u**p).sum(), M, 1, (N,))
-    for seed in range(2):
-        h = spread * torch.randn(N, generator=torch.Generator().manual_seed(seed))
-        objective = PNormPush(Scores(h), M, p=p, loss=loss)
-        assert against_reference(name, objective, problem, steps(seed=seed), lr) <= 1e-4
+    h = spread * torch.randn(N, generator=torch.Generator().manual_seed(0))
+    objective = PNormPush(Scores(h), M, p=p, loss=loss)
+    assert against_reference(name, objective, problem, steps(), lr) <= 1e-4
 
 
 @pytest.mark.parametrize("name", ["sox", "msvr-v1", "msvr-v2"])
@@ -192,7 +193,7 @@ def test_the_logarithm_in_single_precision_equals_double(loss, start, name):
     def make(dtype):
         return PNormPush(Scores(h), M, p=4.0, loss=loss, logarithm=True, start=start).to(dtype)
 
-    assert against_double(name, make, steps(10), 0.3) <= 1e-4
+    assert against_double(name, make, steps(30), 0.3) <= 1e-4
 
 
 def test_a_power_out_of_range_is_named_and_its_logarithm_is_not():
@@ -205,7 +206,7 @@ def test_a_power_out_of_range_is_named_and_its_logarithm_is_not():
         if logarithm:
             assert math.isfinite(solver.step(index, batch).value)
         else:
-            with pytest.raises(fcco.NonFiniteError, match="not finite for blocks"):
+            with pytest.raises(fcco.NonFiniteError, match="not finite for block"):
                 solver.step(index, batch)
 
 

@@ -77,77 +77,77 @@ _events = _where(EVENT == 1)
 
 CASES: dict[str, Case] = {
     "classes": Case(
-        lambda x=X, **o: BlockLoader(x, CLASSES, 2, 5, **o),
+        lambda x=X, b=2, **o: BlockLoader(x, CLASSES, b, 5, **o),
         lambda i: [_where(i == CLASSES), _where(i != CLASSES)],
         by_class,
     ),
     "targets": Case(
-        lambda x=X, **o: BlockLoader(x, TARGETS, 2, 7, positive_fraction=0.3, **o),
+        lambda x=X, b=2, **o: BlockLoader(x, TARGETS, b, 7, positive_fraction=0.3, **o),
         lambda i: [_where(TARGETS[:, i] == 1), _where(TARGETS[:, i] == 0)],
         by_target,
     ),
     "replacement": Case(
-        lambda x=X, **o: BlockLoader(x, CLASSES, 3, 12, replacement=True, **o),
+        lambda x=X, b=3, **o: BlockLoader(x, CLASSES, b, 12, replacement=True, **o),
         lambda i: [_where(i == CLASSES), _where(i != CLASSES)],
         by_class,
     ),
     "points, all": Case(
-        lambda x=X, **o: PointLoader(x, BINARY, 3, 5, average=Average.ALL, **o),
+        lambda x=X, b=3, **o: PointLoader(x, BINARY, b, 5, average=Average.ALL, **o),
         lambda i: [list(range(N))],
         everyone,
     ),
     "points, opposite": Case(
-        lambda x=X, **o: PointLoader(x, BINARY, 3, 5, average=Average.OPPOSITE, **o),
+        lambda x=X, b=3, **o: PointLoader(x, BINARY, b, 5, average=Average.OPPOSITE, **o),
         lambda i: [_where(BINARY == 0)],
         everyone,
     ),
     "points, negative blocks": Case(
-        lambda x=X, **o: PointLoader(x, BINARY, 3, 5, average=Average.OPPOSITE, block_label=0, **o),
+        lambda x=X, b=3, **o: PointLoader(x, BINARY, b, 5, average=Average.OPPOSITE, block_label=0, **o),
         lambda i: [_where(BINARY == 1)],
         everyone,
     ),
     "multi-label points, all": Case(
-        lambda x=X, **o: MultiLabelPointLoader(x, TARGETS, 5, 6, average=Average.ALL, **o),
+        lambda x=X, b=5, **o: MultiLabelPointLoader(x, TARGETS, b, 6, average=Average.ALL, **o),
         lambda i: [_where(~TARGETS[:, _pairs[i][0]].isnan())],
         everyone,
     ),
     "multi-label points, opposite": Case(
-        lambda x=X, **o: MultiLabelPointLoader(x, TARGETS, 5, 4, average=Average.OPPOSITE, **o),
+        lambda x=X, b=5, **o: MultiLabelPointLoader(x, TARGETS, b, 4, average=Average.OPPOSITE, **o),
         lambda i: [_where(TARGETS[:, _pairs[i][0]] == 0)],
         everyone,
     ),
     "class points, negative blocks": Case(
-        lambda x=X, **o: MultiLabelPointLoader(x, CLASSES, 5, 3, average=Average.OPPOSITE, block_label=0, **o),
+        lambda x=X, b=5, **o: MultiLabelPointLoader(x, CLASSES, b, 3, average=Average.OPPOSITE, block_label=0, **o),
         lambda i: [_where(_class_pairs[i][0] == CLASSES)],
         everyone,
     ),
     "examples": Case(
-        lambda x=X, **o: ExampleLoader(x, 5, labels=CLASSES, **o),
+        lambda x=X, b=5, **o: ExampleLoader(x, b, labels=CLASSES, **o),
         lambda i: [[k for k in range(N) if k != i]],
         others,
     ),
     "groups": Case(
-        lambda x=X, **o: GroupLoader(x, CLASSES, 2, 4, labels=BINARY, **o),
+        lambda x=X, b=2, **o: GroupLoader(x, CLASSES, b, 4, labels=BINARY, **o),
         lambda i: [_where(i == CLASSES)],
         everyone,
     ),
     "queries": Case(
-        lambda x=X, **o: QueryLoader(x, QUERIES, RELEVANCE, 3, 4, **o),
+        lambda x=X, b=3, **o: QueryLoader(x, QUERIES, RELEVANCE, b, 4, **o),
         lambda i: [_where(i == QUERIES)],
         everyone,
     ),
     "query items": Case(
-        lambda x=X, **o: QueryItemLoader(x, QUERIES, RELEVANCE, 4, 3, **o),
+        lambda x=X, b=4, **o: QueryItemLoader(x, QUERIES, RELEVANCE, b, 3, **o),
         lambda i: [_where(QUERIES[_relevant[i]] == QUERIES)],
         everyone,
     ),
     "risk sets": Case(
-        lambda x=X, **o: RiskSetLoader(x, TIME, EVENT, 4, 4, **o),
+        lambda x=X, b=4, **o: RiskSetLoader(x, TIME, EVENT, b, 4, **o),
         lambda i: [_where(TIME[_events[i]] <= TIME)],
         everyone,
     ),
     "bags": Case(
-        lambda x=X, **o: BagLoader(x, BAGS, 2, 3, labels=BAG_LABELS, **o),
+        lambda x=X, b=2, **o: BagLoader(x, BAGS, b, 3, labels=BAG_LABELS, **o),
         lambda i: [_where(i == BAGS)],
         everyone,
     ),

@@ -1,7 +1,7 @@
 """Every error names the class, the block or the argument."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -102,7 +102,8 @@ def test_an_error_says_what_is_wrong(make: Callable[[], Any], message: str) -> N
 
 
 class Stream(IterableDataset[Any]):
-    pass
+    def __iter__(self) -> Iterator[Any]:
+        return iter(X)
 
 
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {

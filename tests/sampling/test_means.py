@@ -38,7 +38,7 @@ def test_no_row_of_a_full_pass_is_empty(case: Case) -> None:
 
 @EACH
 def test_steps_are_unbiased_and_blocks_uniform(case: Case) -> None:
-    steps = 1200
+    steps = 1000
     loader = case.make(steps_per_epoch=steps, seed=5)
     v = values(loader.num_blocks)
     wanted = exact(case, loader.num_blocks, v)

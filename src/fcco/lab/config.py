@@ -83,8 +83,10 @@ class TrainConfig:
     """The centres a, b as trained variables (the paper's), or as exact class means."""
     epochs: float = 10.0
     """How long; an epoch draws about N samples."""
+    samples: int | None = None
+    """How long, in samples drawn, where every full pass of v3 counts m n; overrides epochs."""
     steps: int | None = None
-    """How long, in steps; overrides epochs."""
+    """How long, in steps; overrides both."""
     eval_every: int | None = None
     """Steps between evaluations; None: an epoch."""
     eval_examples: int = 0
@@ -125,7 +127,7 @@ def check(config: TrainConfig) -> TrainConfig:
         _number(name, getattr(config, name), least=0.0)
     for name in ("epochs", "radius", "checkpoint_seconds"):
         _number(name, getattr(config, name), above=0.0)
-    for name in ("blocks_per_step", "samples_per_block", "steps", "eval_every", "image_size", "period"):
+    for name in ("blocks_per_step", "samples_per_block", "samples", "steps", "eval_every", "image_size", "period"):
         _number(name, getattr(config, name), least=1)
     for name in ("eval_examples", "threads"):
         _number(name, getattr(config, name), least=0)

@@ -14,46 +14,18 @@ from torch import Tensor, nn
 
 import fcco
 from fcco.fullpass import FullPass
-from fcco.lab import datasets, models
+from fcco.lab import datasets
 from fcco.lab.config import RATES, RECIPE_NAMES, TrainConfig, check, recipe_arguments
 from fcco.lab.datasets import Dataset
 from fcco.lab.errors import LabError, nearest, refusing
 from fcco.lab.passes import ComposedPass, depends_on_company
+from fcco.lab.weights import Prepared, network, scaling
 from fcco.objectives.multitask_auc import MultiTaskAUC
 from fcco.objectives.surrogates import Square, SquaredHinge
 from fcco.sampling.tasks import BlockLoader
 
 #: Rates that the lab takes where none are given; the recipes themselves have no defaults.
 DEFAULT_RATES: dict[str, float] = {"alpha": 0.1, "beta": 0.5, "theta": 1.0, "rate": 1.0}
-
-
-@final
-class Prepared(nn.Module):
-    """Raw examples in, scores out: scales the examples by the training data's mean and spread, then the network.
-
-    Args:
-        net: the network.
-        x: the training examples, images (N, C, H, W) uint8 or numbers (N, ...).
-        precision: "bf16" runs the network under autocast.
-    """
-
-    def __init__(self, net: nn.Module, x: Tensor, precision: str) -> None:
-        super().__init__()
-        self.net, self._bf16 = net, precision == "bf16"
-        axes = (0, 2, 3) if x.dim() == 4 else (0,)
-        some = x[:: max(1, x.shape[0] // 10_000)].double()
-        spread, mean = torch.std_mean(some, axes, correction=0, keepdim=True)
-        spread = torch.where(spread > 0, spread, 1.0)
-        self.mean: Tensor
-        self.spread: Tensor
-        self.register_buffer("mean", mean[0].float(), persistent=False)
-        self.register_buffer("spread", spread[0].float(), persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        scaled = (x.to(self.mean.dtype) - self.mean) / self.spread
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=self._bf16):
-            out: Tensor = self.net(scaled)
-        return out.float() if self._bf16 else out
 
 
 @final
@@ -92,30 +64,30 @@ def build(config: TrainConfig) -> Parts:
             model, data.num_classes, loss=_loss(config), trained_centers=config.trained_centers
         ).to(device)
         loader = _loader(config, data, x, y)
+        restarts = _restarts(config, data, loader, x, y)
         full_pass = _full_pass(config, model, loader, x)
         optimizer = _optimizer(config, objective)
         solver = fcco.Solver(objective, optimizer, _method(config), radius=config.radius, full_pass=full_pass)
-        total, every = _lengths(config, loader)
-        scheduler = fcco.LRSchedule(optimizer, _schedule(config, total))
+        total, every = _lengths(config, loader, restarts)
         if config.compile:
             model.net.compile(dynamic=True)
-        return Parts(
-            config=config,
-            data=data,
-            device=device,
-            model=model,
-            solver=solver,
-            scheduler=scheduler,
-            loader=loader,
-            restarts=_restarts(config, data, x, y),
-            exact_pass=_exact_pass(config, data, model, x, y) or full_pass,
-            x_test=data.x_test.to(device),
-            y_test=data.y_test.to(device),
-            total_steps=total,
-            eval_every=every,
-            pass_evaluations=full_pass.evaluations if isinstance(full_pass, ComposedPass) else len(x),
-            pass_samples=_labelled(loader),
-        )
+    return Parts(
+        config=config,
+        data=data,
+        device=device,
+        model=model,
+        solver=solver,
+        scheduler=fcco.LRSchedule(optimizer, _schedule(config, total)),
+        loader=loader,
+        restarts=restarts,
+        exact_pass=_exact_pass(config, data, model, x, y) or full_pass,
+        x_test=data.x_test.to(device),
+        y_test=data.y_test.to(device),
+        total_steps=total,
+        eval_every=every,
+        pass_evaluations=full_pass.evaluations if isinstance(full_pass, ComposedPass) else len(x),
+        pass_samples=_labelled(loader),
+    )
 
 
 @lru_cache(maxsize=2)
@@ -164,15 +136,8 @@ def _device(name: str) -> torch.device:
 
 
 def _model(config: TrainConfig, data: Dataset, x: Tensor) -> Prepared:
-    plain = config.model in ("linear", "mlp")
-    net = models.build(
-        config.model,
-        data.in_shape,
-        data.num_classes,
-        stem=None if plain else config.stem,
-        hidden=config.hidden if config.model == "mlp" else None,
-    )
-    return Prepared(net, x, config.precision).to(x.device)
+    net = network(config, data.in_shape, data.num_classes)
+    return Prepared(net, *scaling(x), bf16=config.precision == "bf16").to(x.device)
 
 
 def _loss(config: TrainConfig) -> SquaredHinge | Square:
@@ -202,15 +167,18 @@ def _loader(
     )
 
 
-def _restarts(config: TrainConfig, data: Dataset, x: Tensor, y: Tensor) -> BlockLoader | None:
+def _restarts(config: TrainConfig, data: Dataset, loader: BlockLoader, x: Tensor, y: Tensor) -> BlockLoader | None:
     """BSpiderBoost restarts on four times the samples, as far as the smallest class goes."""
     if config.method != "bspiderboost":
         return None
-    tasks = _loader(config, data, x, y).tasks
-    share = max(config.positive_fraction, 1 / config.samples_per_block)
-    most = min(int(tasks.positive.count.min() / share), int(tasks.negative.count.min() / max(1 - share, share)))
-    size = 4 * config.samples_per_block if config.replacement else min(4 * config.samples_per_block, most)
-    return _loader(config, data, x, y, max(size, config.samples_per_block), seed=1_000_000)
+    size, tasks = 4 * config.samples_per_block, loader.tasks
+    if not config.replacement:
+        size = min(
+            size,
+            int(tasks.positive.count.min()) * config.samples_per_block // loader.positives_per_block,
+            int(tasks.negative.count.min()) * config.samples_per_block // loader.negatives_per_block,
+        )
+    return _loader(config, data, x, y, samples=max(size - 1, config.samples_per_block), seed=1_000_000)
 
 
 def _full_pass(config: TrainConfig, model: nn.Module, loader: BlockLoader, x: Tensor) -> FullPass:
@@ -241,10 +209,31 @@ def _optimizer(config: TrainConfig, objective: nn.Module) -> torch.optim.Optimiz
     return torch.optim.SGD(objective.parameters(), lr=lr, weight_decay=config.weight_decay)
 
 
-def _lengths(config: TrainConfig, loader: BlockLoader) -> tuple[int, int]:
+def _lengths(config: TrainConfig, loader: BlockLoader, restarts: BlockLoader | None) -> tuple[int, int]:
     """Steps in all, and between evaluations."""
-    total = config.steps if config.steps is not None else max(1, round(config.epochs * len(loader)))
-    return total, len(loader) if config.eval_every is None else config.eval_every
+    every = len(loader) if config.eval_every is None else config.eval_every
+    if config.steps is not None:
+        return config.steps, every
+    if config.samples is None:
+        return max(1, round(config.epochs * len(loader))), every
+    step = loader.blocks_per_step * loader.samples_per_block
+    extra = _labelled(loader)  # v3: a full pass
+    if restarts is not None:
+        extra = loader.blocks_per_step * restarts.samples_per_block - step
+    return max(1, steps_within(config.samples, step, config.period, extra)), every
+
+
+def steps_within(samples: int, step: int, period: int | None, extra: int) -> int:
+    """How many steps draw at most so many samples, where every period begins with ``extra`` ones.
+
+    Example:
+        >>> steps_within(100, 10, None, 0), steps_within(100, 10, 4, 20), steps_within(75, 10, 4, 20)
+        (10, 6, 4)
+    """
+    if period is None:
+        return samples // step
+    whole, rest = divmod(samples, period * step + extra)
+    return whole * period + max(0, rest - extra) // step
 
 
 def _schedule(config: TrainConfig, total: int) -> Callable[[int], float]:

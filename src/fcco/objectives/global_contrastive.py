@@ -132,7 +132,7 @@ class GlobalContrastive(OutputObjective):
         anchor = own_place(batch, index, index)
         h = normalize(outputs, dim=2) if self.normalize else outputs
         own = h[anchor]  # (B, 2, d)
-        others = counted((batch.id != index.unsqueeze(1)) & serving(batch, index.shape[0]), batch)  # (B, K)
+        others = counted((batch.id != index.unsqueeze(1)) & serving(batch, index.shape[0]), batch.weight)
         weight = batch.weight
         if self.two_modal:
             similarity = torch.stack([own[:, v] @ h[:, 1 - v].T for v in (0, 1)], 1)  # (B, 2, K)

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from fcco import _checks
-from fcco.objectives.base import OutputObjective, log_mean_exp_over
+from fcco.objectives.base import OutputObjective, _refuse_empty, log_mean_exp_over
 from fcco.objectives.ndcg import counted, own_place, widened
 from fcco.sampling.batch import Batch, serving
 
-_ZERO = -1.0e6  # what log 0 is written as, finite: a chunk of a full pass may hold nobody of a block's class
+_ZERO = -1.0e6  # what log 0 is written as, finite: a batch may hold nobody of a block's class
 
 
 class NCA(OutputObjective):
@@ -25,7 +25,7 @@ class NCA(OutputObjective):
     Block i is example i, m = n. :math:`g_i(w) = \frac1{n-1} (\sum_{j \ne i,\, y_j = y_i} e^{-d_{ij}},\;
     \sum_{y_j \ne y_i} e^{-d_{ij}})`, both in the log domain, and :math:`f_i(u) = -u_1/(u_1 + u_2)`, the sigmoid of
     :math:`\log u_1 - \log u_2`. (With the other classes alone in the second part, not all examples, p_i stays in
-    (0, 1) whatever the trackers do, and batches may hold more of a class than the data set does.) With
+    (0, 1) whatever the trackers do.) With
     ``log_likelihood`` f_i is :math:`-\log(u_1/(u_1 + u_2))`: its gradient does not fade where p_i is near 0.
 
     Args:
@@ -33,9 +33,9 @@ class NCA(OutputObjective):
         labels: (n,) ints, the class of each example of the data set; every class needs two examples.
         log_likelihood: minimise the mean of -log p_i instead of -p_i.
 
-    A batch carries ``anchor``, where each block's own example stands, and others; for every block at least one of
-    its class and one of another. Without weights the mean over those present of each kind counts as much as the
-    kind does among all n - 1 others; weights are those of a mean over all n - 1.
+    A batch carries ``anchor``, where each block's own example stands, and others. Both parts are means over all
+    others: a batch without anyone of the block's class says 0 for the first (-1e6 as its logarithm), which is right
+    on average; draws that favour the block's class need weights.
 
     Example:
         >>> from fcco.sampling.batch import Batch
@@ -50,12 +50,11 @@ class NCA(OutputObjective):
     """
 
     labels: Tensor
-    same_size: Tensor
 
     def __init__(self, model: nn.Module, labels: Tensor, *, log_likelihood: bool = False) -> None:
         if labels.dim() != 1 or labels.is_floating_point():
             raise ValueError(f"labels must be (n,) ints, got shape {tuple(labels.shape)} of {labels.dtype}")
-        classes, number, size = labels.unique(return_inverse=True, return_counts=True)
+        classes, size = labels.unique(return_counts=True)
         if classes.numel() < 2:
             raise ValueError(f"labels must name at least two classes, got {classes.tolist()}")
         if bool((size == 1).any()):
@@ -64,7 +63,6 @@ class NCA(OutputObjective):
         super().__init__(model, labels.numel(), dim=2, log=True)
         self.log_likelihood = log_likelihood
         self.register_buffer("labels", labels)
-        self.register_buffer("same_size", size[number] - 1)  # (n,) how many others are of its class
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         h = outputs.unsqueeze(1) if outputs.dim() == 1 else outputs
@@ -72,17 +70,19 @@ class NCA(OutputObjective):
             raise ValueError(f"the model must return features of shape ({len(batch)}, d), got {tuple(outputs.shape)}")
         anchor = own_place(batch, index, index)
         distance = squared_distances(widened(h), anchor)
-        others = counted((batch.id != index.unsqueeze(1)) & serving(batch, index.shape[0]), batch)
+        others = (batch.id != index.unsqueeze(1)) & serving(batch, index.shape[0])
+        weight = batch.weight
+        if weight is None:
+            count = others.sum(1, keepdim=True)
+            _refuse_empty(count.squeeze(1), index, "other examples")
+            weight = others / count.to(distance.dtype)
+        others = counted(others, weight)
         same = self.labels[batch.id] == self.labels[index].unsqueeze(1)
         parts = [
-            log_mean_exp_over(-distance, others & same, batch.weight, index, "other examples of its class"),
-            log_mean_exp_over(-distance, others & ~same, batch.weight, index, "examples of other classes"),
+            log_mean_exp_over(-distance, kind, weight, index, "examples") for kind in (others & same, others & ~same)
         ]
         g = torch.stack(parts, 1)
-        if batch.weight is not None:
-            return torch.where(g > _ZERO, g, _ZERO)
-        share = self.same_size[index].to(g.dtype) / (self.num_blocks - 1)
-        return g + torch.stack([share, 1 - share], 1).log()
+        return torch.where(g > _ZERO, g, _ZERO)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         x = u[:, 0] - u[:, 1]

@@ -16,7 +16,7 @@ from fcco.objective import Objective
 Prox = Callable[[Tensor, Tensor, float], Tensor]
 
 _STEPS = 60  # bisection ends at the last digit of float64 well before
-_HALVINGS = 30
+_HALVINGS = _DOUBLINGS = 30
 
 
 def smoothed(objective: Objective, rho: float, *, prox: Prox | None = None) -> Smoothed:
@@ -184,7 +184,7 @@ def _only(u: Tensor) -> Tensor:
 def _on_a_line(objective: Objective, index: Tensor, u: Tensor, rho: float) -> Tensor:
     """dim 1: the zero of f'(v) + rho (v - u), by Newton steps inside a shrinking bracket; kinks are found too."""
     slope, curvature = _derivatives(objective, index, u)
-    other = u - slope / rho  # f' grows, so the zero lies between u and here
+    other = _beyond(objective, index, u, slope / rho, rho)
     low, high = torch.minimum(u, other), torch.maximum(u, other)
     v = u
     for _ in range(_STEPS):
@@ -199,6 +199,17 @@ def _on_a_line(objective: Objective, index: Tensor, u: Tensor, rho: float) -> Te
         v = following
         slope, curvature = _derivatives(objective, index, v)
     return v
+
+
+def _beyond(objective: Objective, index: Tensor, u: Tensor, reach: Tensor, rho: float) -> Tensor:
+    """A point on the other side of the zero from u: u - reach where f is convex, since f' grows; else farther."""
+    for _ in range(_DOUBLINGS):
+        slope, _ = _derivatives(objective, index, u - reach)
+        short = (slope - rho * reach) * reach > 0.0
+        if not bool(short.any()):
+            return u - reach
+        reach = torch.where(short, 2.0 * reach, reach)
+    raise ValueError(f"rho must exceed the weak convexity constant of f, got {rho}")
 
 
 def _by_newton(objective: Objective, index: Tensor, u: Tensor, rho: float) -> Tensor:

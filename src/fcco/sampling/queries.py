@@ -89,7 +89,7 @@ class QueryItemLoader(PairLoader):
         def weigh(index: Tensor, samples: Tensor) -> Tensor:
             mine = self.block_query[index]
             share = (self._ones() / self.query_size[mine]).unsqueeze(1)
-            return (self._query[samples] == mine.unsqueeze(1)) * share
+            return torch.eq(self._query[samples], mine.unsqueeze(1)) * share
 
         for samples in self._items.flat.split(size):  # by query, so that only the blocks of these queries matter
             first, last = self._query[samples[0]], self._query[samples[-1]]

@@ -191,6 +191,7 @@ class Loop:
         points = self._points(c, mixing)  # (P, L, S, d): w_t, w_{t-1}, w_tau
         looks = self.problem.look(points, draw).unbind()
         u_t = first(new, looks[0], self._update(c, draw, place, u, looks))
+        self.seen = (u, looks)
         weighs = self._weighs(mixing, place, new, (u, u_t), looks)
         pulled = self.problem.pull(points[: len(weighs)], draw, torch.stack(weighs))
         keep = lag == 1 and len(weighs) > 1

@@ -14,11 +14,13 @@ class Axis:
     Attributes:
         key: its name in the page's data.
         label: what stands beside the axis.
+        short: the same for a button or a table's head.
         parts: the columns of metrics.jsonl that add up to it.
     """
 
     key: str
     label: str
+    short: str
     parts: tuple[str, ...]
 
 
@@ -41,10 +43,10 @@ class Metric:
 
 
 AXES = (
-    Axis("samples", "Samples drawn", ("samples",)),
-    Axis("step", "Steps", ("step",)),
-    Axis("seconds", "Seconds", ("seconds",)),
-    Axis("oracle", "Oracle calls", ("oracle_g", "oracle_j", "oracle_jvp")),
+    Axis("samples", "Samples drawn", "Samples", ("samples",)),
+    Axis("step", "Steps", "Steps", ("step",)),
+    Axis("seconds", "Seconds", "Seconds", ("seconds",)),
+    Axis("oracle", "Oracle calls", "Oracle calls", ("oracle_g", "oracle_j", "oracle_jvp")),
 )
 
 METRICS = (

@@ -30,8 +30,11 @@ SETTINGS = {
     "font.size": 8,
     "grid.alpha": 0.25,
     "grid.linewidth": 0.5,
+    "legend.columnspacing": 1.2,
     "legend.fontsize": 7,
     "legend.frameon": False,
+    "legend.handlelength": 2.4,
+    "legend.handletextpad": 0.6,
     "lines.linewidth": 1.4,
     "pdf.fonttype": 42,  # TrueType: journals refuse Type 3
     "savefig.dpi": 300,
@@ -50,7 +53,9 @@ def figures_of(curves: Curves) -> Iterator[tuple[Metric, Axis]]:
     for metric in METRICS:
         for axis in AXES:
             found = [one for one in curves.get(metric.key, []) if one is not None]
-            if (axis.key == "samples" or metric.key == "objective") and any(np.isfinite(one.x[axis.key]).any() for one in found):
+            if (axis.key == "samples" or metric.key == "objective") and any(
+                np.isfinite(one.x[axis.key]).any() for one in found
+            ):
                 yield metric, axis
 
 
@@ -75,7 +80,7 @@ def draw(groups: Sequence[Group], curves: Sequence[Curve | None], metric: Metric
     labels = list(dict.fromkeys(group.label for group in groups))
     columns = min(3, len(problems))
     rows = -(-len(problems) // columns)
-    legend_columns = max(1, min(len(labels), int(columns * 58 / (8 + max(map(len, labels))))))
+    legend_columns = max(1, min(len(labels), int(columns * 245 / (31 + 4.2 * max(map(len, labels))))))
     height = 2.0 * rows + 0.16 * -(-len(labels) // legend_columns) + 0.3
     figure = require("matplotlib.figure", "the figures of a report").Figure(
         figsize=(COLUMN if columns == 1 else 2.35 * columns, height), layout="constrained"

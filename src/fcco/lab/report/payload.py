@@ -28,6 +28,7 @@ def draw_curves(groups: Sequence[Group]) -> Curves:
 def build(runs: Sequence[Run], groups: Sequence[Group], curves: Curves, title: str, note: str) -> dict[str, Any]:
     """The whole of it; names are as they came, escaping is the page's business."""
     place = {id(run): position for position, group in enumerate(groups) for run in group.runs}
+    full = {id(run) for group in groups for run in group.full}
     problems = list(dict.fromkeys(group.problem for group in groups))
     labels = list(dict.fromkeys(group.label for group in groups))
     return {
@@ -41,7 +42,7 @@ def build(runs: Sequence[Run], groups: Sequence[Group], curves: Curves, title: s
         ],
         "problems": problems,
         "groups": _groups(groups, curves, problems, labels),
-        "runs": [_run(run, place.get(id(run)), list(curves)) for run in runs],
+        "runs": [_run(run, place.get(id(run)), list(curves)) | {"full": id(run) in full} for run in runs],
         "config": _table([run.config for run in runs if run.config], [group.config for group in groups]),
         "environment": _table([run.environment for run in runs if run.environment], [run.environment for run in runs]),
     }
@@ -107,20 +108,20 @@ def _table(everything: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, 
     """What all agree on, once; of the rest a row each, with whether the cell departs from what most have."""
     common = shared(everything)
     names = dict.fromkeys(name for one in everything for name in one)
-    keys = [name for name in names if name not in common and name not in NOT_COMPARED]
+    keys = [name for name in names if name not in common and name not in NOT_COMPARED and name != "method"]
     table = [[show(row[key]) if key in row else "–" for key in keys] for row in rows]
     usual = [_usual([row[column] for row in table]) for column in range(len(keys))]
     return {
         "common": [[name, show(value)] for name, value in common.items()],
         "keys": keys,
-        "rows": [[[cell, cell != usual[column]] for column, cell in enumerate(row)] for row in table],
+        "rows": [[[cell, usual[column] not in (None, cell)] for column, cell in enumerate(row)] for row in table],
     }
 
 
 def _usual(cells: Sequence[str]) -> str | None:
-    """What more than half have."""
-    value, count = Counter(cells).most_common(1)[0] if cells else ("", 0)
-    return value if 2 * count > len(cells) else None
+    """What most have, where at least half do."""
+    (value, count), (_, second) = [*Counter(cells).most_common(2), ("", 0), ("", 0)][:2]
+    return value if 2 * count >= len(cells) and count > second else None
 
 
 def numbers(values: NDArray[np.float64]) -> list[float | int | None]:

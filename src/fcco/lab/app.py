@@ -1,0 +1,160 @@
+"""From the words of a command line to what they ask for, and every failure to one line and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import tyro
+from rich.console import Console
+
+from fcco.checkpoint import CheckpointError
+from fcco.lab import commands
+from fcco.lab.datasets import DataError
+from fcco.lab.demo import DemoConfig, run_demo
+from fcco.lab.errors import Diverged, Interrupted, LabError, in_words, nearest, one_line
+from fcco.lab.training import TrainCommand, run_train, train_defaults
+
+Defaults = Callable[[Sequence[str]], Any]
+
+
+@final
+@dataclass(frozen=True)
+class Command:
+    """A command: its typed arguments, what it does, and where its defaults come from (a file that a flag names)."""
+
+    kind: type
+    run: Callable[[Any, Console], object]
+    defaults: Defaults | None = None
+
+
+COMMANDS: dict[str, Command] = {
+    "demo": Command(DemoConfig, run_demo),
+    "train": Command(TrainCommand, run_train, train_defaults),
+    "report": Command(commands.ReportCommand, commands.run_report),
+    "methods": Command(commands.MethodsCommand, commands.run_methods),
+    "objectives": Command(commands.ObjectivesCommand, commands.run_objectives),
+    "data": Command(commands.DataCommand, commands.run_data),
+}
+#: These read their own words.
+HANDED_ON: dict[str, Callable[[list[str]], int]] = {"rates": commands.run_rates, "bench": commands.run_bench}
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command; returns the exit code: 0, 2 for what the user can mend, 3 for a run that diverged, 128 + signal."""
+    try:
+        with _warnings_in_a_line():
+            return _run(arguments)
+    except (LabError, DataError, CheckpointError) as error:
+        return _fail(one_line(error), 2)
+    except Diverged as error:
+        return _fail(one_line(error), 3)
+    except Interrupted as error:
+        return _fail(one_line(error), 128 + error.signal)
+    except KeyboardInterrupt:
+        return _fail("stopped", 130)
+    except BrokenPipeError:  # whoever read our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        return _fail(in_words(error), 2)
+
+
+def _run(arguments: list[str]) -> int:
+    name = arguments[0] if arguments else "--help"
+    if name in HANDED_ON:
+        return HANDED_ON[name](arguments[1:])
+    if not name.startswith("-") and name not in COMMANDS:
+        known = [*COMMANDS, *HANDED_ON]
+        raise LabError(f"unknown command {name!r}{nearest(name, known)}; known: {', '.join(known)}")
+    if name.startswith("-"):
+        name, chosen = _everything(arguments)
+    else:
+        chosen = _parsed(name, arguments[1:])
+    COMMANDS[name].run(chosen, Console())
+    return 0
+
+
+def _parsed(name: str, words: Sequence[str]) -> Any:
+    command = COMMANDS[name]
+    default = {} if command.defaults is None else {"default": command.defaults(words)}
+    return _one_line_errors(lambda: tyro.cli(command.kind, prog=f"fcco {name}", args=words, **default))
+
+
+def _everything(arguments: list[str]) -> tuple[str, Any]:
+    """All commands at once: for --help and for shell completion."""
+    handed = {name: _described(function) for name, function in HANDED_ON.items()}
+    kinds = {name: command.kind for name, command in COMMANDS.items()} | handed
+    words = arguments or ["--help"]
+    chosen = _one_line_errors(
+        lambda: tyro.extras.subcommand_cli_from_dict(kinds, prog="fcco", description=DESCRIPTION, args=words)
+    )
+    return next((name for name, kind in kinds.items() if isinstance(chosen, kind)), "demo"), chosen
+
+
+DESCRIPTION = """Finite-sum coupled compositional optimization: train, compare, reproduce.
+
+Shell completion: fcco --tyro-print-completion bash (or zsh, tcsh) prints the script to source."""
+
+
+def _described(function: Callable[[list[str]], int]) -> type:
+    """A stand-in for a command that reads its own words, so that the help lists it."""
+    return dataclass(frozen=True)(type("Handed", (), {"__doc__": function.__doc__, "__annotations__": {}}))
+
+
+def _one_line_errors(parse: Callable[[], Any]) -> Any:
+    """What tyro says of wrong words, without its box."""
+    caught = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(caught):
+            return parse()
+    except SystemExit as stop:
+        if stop.code in (None, 0):
+            raise
+        raise LabError(_unboxed(caught.getvalue())) from None
+
+
+def _unboxed(text: str) -> str:
+    """One line from tyro's box: its message, and the first suggestion.
+
+    Example:
+        >>> _unboxed("╭─ Value error ─╮\\n│ Error parsing --lr: │\\n│ no number │\\n│ ──── │\\n│ more │\\n╰───╯")
+        'Error parsing --lr: no number'
+    """
+    lines = [line.strip("│ ").strip() for line in text.splitlines() if line.startswith("│")]
+    rules = [place for place, line in enumerate(lines) if line.startswith("──")]
+    message = " ".join(lines[: rules[0]] if rules else lines)
+    for place, line in enumerate(lines):
+        if line.startswith("Perhaps you meant") and place + 1 < len(lines):
+            message += f" (did you mean {lines[place + 1].split()[0]}?)"
+    return message or text.strip() or "the command line could not be read"
+
+
+@contextlib.contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        say(f"warning: {one_line(message) if isinstance(message, Warning) else message}")
+
+    with warnings.catch_warnings():
+        if not sys.warnoptions:
+            warnings.simplefilter("default")
+            warnings.filterwarnings("ignore", category=DeprecationWarning)
+            warnings.showwarning = show
+        yield
+
+
+def _fail(message: str, code: int) -> int:
+    say(message)
+    return code
+
+
+def say(message: str) -> None:
+    """A line on standard error."""
+    sys.stderr.write(f"fcco: {message}\n")
+    sys.stderr.flush()

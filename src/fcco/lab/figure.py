@@ -1,0 +1,150 @@
+"""Curves with bands: mean and spread over seeds, one colour a method, safe for colour-blind readers."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from fcco.lab.errors import writing
+
+Rows = Sequence[Mapping[str, Any]]
+
+#: The palette of Okabe and Ito, and a dash pattern each, so that curves differ in print too.
+LOOKS: dict[str, tuple[str, str]] = {
+    "sox": ("#000000", "--"),
+    "msvr-v1": ("#E69F00", "-."),
+    "msvr-v2": ("#0072B2", "-"),
+    "msvr-v3": ("#009E73", "-"),
+    "variant-v1": ("#D55E00", ":"),
+    "variant-v2": ("#CC79A7", ":"),
+    "variant-v3": ("#56B4E9", ":"),
+}
+OTHERS = (("#D55E00", "-"), ("#CC79A7", "--"), ("#56B4E9", "-."), ("#F0E442", "-"))
+
+
+@final
+@dataclass(frozen=True)
+class Curve:
+    """A mean with its spread, point by point."""
+
+    x: list[float]
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+
+
+def curve(runs: Sequence[Rows], x: str, y: str) -> Curve:
+    """Mean and one standard deviation over seeds, as far as every run goes.
+
+    Example:
+        >>> runs = [[{"step": 0, "objective": 1.0}], [{"step": 0, "objective": 3.0}]]
+        >>> curve(runs, "step", "objective").mean
+        [2.0]
+    """
+    points = [rows for rows in zip(*runs, strict=False) if all(row[y] is not None for row in rows)]
+    values = [[float(row[y]) for row in rows] for rows in points]
+    mean = [statistics.fmean(some) for some in values]
+    spread = [statistics.stdev(some) if len(some) > 1 else 0.0 for some in values]
+    low = [max(m - s, min(some)) if m - s <= 0 else m - s for m, s, some in zip(mean, spread, values, strict=True)]
+    high = [m + s for m, s in zip(mean, spread, strict=True)]
+    return Curve([float(rows[0][x]) for rows in points], mean, low, high)
+
+
+@final
+@dataclass(frozen=True)
+class Panel:
+    """One set of axes.
+
+    Args:
+        title: above it.
+        runs: label -> its runs over seeds.
+        look: label -> the name in LOOKS that it is drawn as; the label itself where absent.
+    """
+
+    title: str
+    runs: Mapping[str, Sequence[Rows]]
+    look: Mapping[str, str]
+
+
+def draw(
+    path: Path, panels: Sequence[Panel], *, x: str, x_label: str, y: str, y_label: str, title: str, note: str
+) -> None:
+    """Write a figure (its ending says the format): one panel beside the other, three a row.
+
+    Args:
+        x, y: fields of metrics.jsonl.
+        note: small print below: what was chosen, what was run.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(3, len(panels))
+    lines = -(-len(panels) // columns)
+    width = 7.2 if columns == 1 else 4.3 * columns
+    wrapped = wrap(note, int(width * 17))
+    figure = Figure((width, 3.7 * lines + 0.9 + 0.15 * wrapped.count("\n")), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(lines, columns, squeeze=False)
+    for place, panel in enumerate(panels):
+        _draw_panel(axes[place // columns][place % columns], panel, x, y, x_label, y_label)
+    for unused in range(len(panels), lines * columns):
+        axes[unused // columns][unused % columns].set_axis_off()
+    figure.suptitle(title, fontsize=12, fontweight="bold")
+    if note:
+        figure.supxlabel(wrapped, fontsize=7, color="#444444", x=0.02, ha="left", linespacing=1.4)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
+
+
+def wrap(text: str, width: int) -> str:
+    """Lines of at most so many characters."""
+    import textwrap
+
+    return "\n".join(line for part in text.split("\n") for line in textwrap.wrap(part, width))
+
+
+def _draw_panel(axes: Any, panel: Panel, x: str, y: str, x_label: str, y_label: str) -> None:
+    for number, (label, runs) in enumerate(panel.runs.items()):
+        found = curve(runs, x, y)
+        if not found.x:
+            continue
+        colour, dashes = LOOKS.get(panel.look.get(label, label), OTHERS[number % len(OTHERS)])
+        axes.fill_between(found.x, found.low, found.high, color=colour, alpha=0.15, linewidth=0)
+        axes.plot(found.x, found.mean, color=colour, linestyle=dashes, linewidth=1.8, label=label)
+    axes.set_yscale("log")
+    _plain_ticks(axes)
+    axes.set_title(panel.title, fontsize=10)
+    axes.set_xlabel(x_label, fontsize=9)
+    axes.set_ylabel(y_label, fontsize=9)
+    axes.tick_params(labelsize=8, which="both")
+    axes.grid(alpha=0.25, which="both", linewidth=0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(x=0.01)
+    axes.legend(fontsize=8, frameon=False)
+
+
+def _plain_ticks(axes: Any) -> None:
+    """0.05 rather than 5 x 10^-2, and thousands in short."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+
+
+def short(number: float) -> str:
+    """A large number in few characters.
+
+    Example:
+        >>> short(0), short(950), short(12_500), short(3_000_000)
+        ('0', '950', '12.5k', '3M')
+    """
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= size:
+            return f"{number / size:g}{letter}"
+    return f"{number:g}"

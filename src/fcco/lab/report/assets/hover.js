@@ -1,0 +1,91 @@
+// The crosshair: it stands at an evaluation, and lists every method that is shown there.
+
+// Where a series passes x: at one of its evaluations, or on the line between two.
+const valueAt = (series, x, frame) => {
+  const { points } = series;
+  if (x < points[0].x || x > points.at(-1).x) return null;
+  const after = points.findIndex((p) => p.x >= x);
+  const right = points[after];
+  if (right.x === x || after === 0) return { ...right, exact: true };
+  const left = points[after - 1];
+  const share = (frame.x.at(x) - frame.x.at(left.x)) / (frame.x.at(right.x) - frame.x.at(left.x));
+  const pixel = frame.y.at(left.y) + share * (frame.y.at(right.y) - frame.y.at(left.y));
+  return { x, y: frame.y.back(pixel), n: Math.min(left.n, right.n), sd: null, exact: false };
+};
+
+const stopsOf = (frame) => [...new Set(frame.series.flatMap((s) => s.points.map((p) => p.x)))].sort((a, b) => a - b);
+
+const tipRows = (x, frame) => frame.series
+  .map((series) => ({ series, value: valueAt(series, x, frame) }))
+  .filter((row) => row.value)
+  .sort((a, b) => b.value.y - a.value.y);
+
+const tipText = (value) => (value.exact ? within(value.y, value.sd) : `≈ ${number(value.y)}`);
+
+const makeHover = (plot, tip, current) => {
+  let place = null; // a number of the stops
+  let stops = [];
+
+  const show = (index) => {
+    const { frame, axis } = current();
+    if (!frame) return clear();
+    place = Math.max(0, Math.min(stops.length - 1, index));
+    const x = stops[place];
+    const rows = tipRows(x, frame);
+    const pixel = frame.x.at(x);
+    find("cross")?.replaceChildren(
+      draw("line", { class: "crosshair", x1: pixel, x2: pixel, y1: TOP, y2: frame.height - BOTTOM }),
+      ...rows.map(({ series, value }) =>
+        draw("circle", { class: "dot", cx: pixel, cy: frame.y.at(value.y), r: 4.5, "--c": stroke(series.group.style)["--c"] })));
+    tip.replaceChildren(
+      make("strong", {}, `${axis.label} ${number(x, 6)}`),
+      ...rows.map(({ series, value }) => make("div", { class: "row" }, named(series.group), make("span", { class: "value" },
+        tipText(value), value.n < series.group.size ? make("small", {}, ` n=${value.n}`) : null))));
+    tip.hidden = false;
+    const room = plot.clientWidth - tip.offsetWidth;
+    const wanted = pixel < frame.width / 2 ? pixel + 16 : pixel - 16 - tip.offsetWidth;
+    tip.style.transform = `translate(${Math.max(0, Math.min(room, wanted))}px, ${TOP + 4}px)`;
+    fill(plot, { "aria-valuenow": place, "aria-valuetext": [`${axis.label} ${number(x, 6)}`,
+      ...rows.map((row) => `${row.series.group.label} ${tipText(row.value)}`)].join("; ") }, []);
+  };
+  const clear = () => {
+    place = null;
+    tip.hidden = true;
+    find("cross")?.replaceChildren();
+  };
+  const renew = () => {
+    clear();
+    const { frame } = current();
+    stops = frame ? stopsOf(frame) : [];
+    const first = frame ? `${current().axis.label} ${number(stops[0], 6)}` : "nothing to show";
+    fill(plot, { "aria-valuemin": 0, "aria-valuemax": Math.max(0, stops.length - 1), "aria-valuenow": 0, "aria-valuetext": first }, []);
+  };
+  const nearest = (pixel, frame) => {
+    let best = 0;
+    stops.forEach((x, i) => {
+      if (Math.abs(frame.x.at(x) - pixel) < Math.abs(frame.x.at(stops[best]) - pixel)) best = i;
+    });
+    return best;
+  };
+  const follow = (event) => {
+    const { frame } = current();
+    if (frame) show(nearest(event.clientX - plot.getBoundingClientRect().left, frame));
+  };
+  plot.addEventListener("pointermove", follow);
+  plot.addEventListener("pointerdown", follow);
+  plot.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && clear());
+  plot.addEventListener("blur", clear);
+  plot.addEventListener("keydown", (event) => {
+    const at = place ?? -1;
+    const leap = Math.max(1, Math.round(stops.length / 10));
+    const moves = {
+      ArrowRight: at + 1, ArrowUp: at + 1, ArrowLeft: place === null ? stops.length - 1 : at - 1, ArrowDown: at - 1,
+      PageUp: at + leap, PageDown: at - leap, Home: 0, End: stops.length - 1,
+    };
+    if (event.key === "Escape") clear();
+    else if (event.key in moves) show(moves[event.key]);
+    else return;
+    event.preventDefault();
+  });
+  return renew;
+};

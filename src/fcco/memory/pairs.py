@@ -1,0 +1,238 @@
+"""PairPhi: F as a function of the table, for objectives that compare examples of one class with others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from fcco.memory.kernels import Exponential, Kernel, Polynomial, exponential_of
+from fcco.memory.phi import Coefficients
+from fcco.memory.table import OutputTable
+from fcco.objectives.average_precision import AnchoredObjective, AveragePrecision
+from fcco.objectives.partial_auc import PartialAUC
+from fcco.objectives.pnorm_push import PNormPush
+from fcco.objectives.surrogates import Square, SquaredHinge
+from fcco.sampling.loader import Loader
+from fcco.sampling.points import Average, MultiLabelPointLoader, PointLoader
+from fcco.sampling.tasks import Tasks
+
+
+@final
+@dataclass(frozen=True)
+class View:
+    """One task: its anchors are compared with its others.
+
+    Args:
+        column: of the outputs.
+        blocks: (A,) the anchors' blocks.
+        anchors: (A,) their examples.
+        others: (P,) the examples that the means run over.
+        share: (P, C) how much each counts in each component of g, once all were seen.
+        own: (P,) bool, which of the others are of the anchors' class.
+    """
+
+    column: int
+    blocks: Tensor
+    anchors: Tensor
+    others: Tensor
+    share: Tensor
+    own: Tensor
+
+
+@final
+class PairPhi:
+    r""":math:`\Phi(s) = \frac1m \sum_a f_a(\log \sum_o w_o k(\sigma (s_o - s_a)))`, task by task.
+
+    Args:
+        objective: gives f, its ``outer``.
+        views: the tasks.
+        kernel: k.
+        sign: sigma, -1 where the anchors are the negatives.
+        table: where s comes from.
+    """
+
+    #: pushes add up to zero over all examples, in each column of the outputs
+    groups: Tensor | None = None
+    shiftable: bool = True
+
+    def __init__(
+        self, objective: AnchoredObjective, views: list[View], kernel: Kernel, sign: int, table: OutputTable
+    ) -> None:
+        self._objective, self._views, self._kernel, self._sign, self._table = objective, views, kernel, sign, table
+        network = {id(p) for p in objective.model.parameters()}
+        self._own = [p for p in objective.parameters() if p.requires_grad and id(p) not in network]
+        size, device = table.values.shape[0], table.values.device
+        self._anchor_at = [_places(view.anchors, size, device) for view in views]
+        self._other_at = [_places(view.others, size, device) for view in views]
+        self.rows = [table.values.new_zeros(view.anchors.shape[0], objective.dim) for view in views]  # log g
+
+    def pairs(self) -> int:
+        """What one evaluation of the whole table costs, in pairs."""
+        if isinstance(self._kernel, Polynomial):
+            return sum(32 * (view.anchors.shape[0] + view.others.shape[0]) for view in self._views)
+        return sum(view.anchors.shape[0] * view.others.shape[0] for view in self._views)
+
+    def everything(self) -> Coefficients:
+        """c of every example, all rows anew."""
+        c = torch.zeros_like(self._table.values)
+        values, gradients = [], [torch.zeros_like(p) for p in self._own]
+        for view, rows in zip(self._views, self.rows, strict=True):
+            seen, present, w = self._present(view)
+            if not seen.numel() or not present.numel():
+                continue
+            s = self._scores(view)
+            a, o = s[view.anchors[seen]], s[view.others[present]]
+            log_g, slope = self._kernel.rows(a, o, w)
+            rows[seen] = log_g.to(rows.dtype)
+            f, b, own = self._outer(view, seen, log_g)
+            column = self._column(c, view)
+            column.index_add_(0, view.anchors[seen], -self._sign * (b * slope).sum(1).to(c.dtype))
+            pushes = self._sign * (self._kernel.columns(o, a, log_g, b) * w).sum(1)
+            column.index_add_(0, view.others[present], pushes.to(c.dtype))
+            values.append(f)
+            _add(gradients, own)
+        return Coefficients(c, _joined(values, c), gradients)
+
+    def at(self, id: Tensor) -> Coefficients:
+        """c of the examples (K,), whose outputs are fresh; the rows of the others' anchors come from the cache."""
+        c = self._table.values.new_zeros(id.shape[0], *self._table.values.shape[1:])
+        values, gradients = [], [torch.zeros_like(p) for p in self._own]
+        for number, view in enumerate(self._views):
+            rows = self.rows[number]
+            seen, present, w = self._present(view)
+            if not seen.numel() or not present.numel():
+                continue
+            s, column = self._scores(view), self._column(c, view)
+            anchor, other = self._anchor_at[number][id], self._other_at[number][id]  # (K,), -1: is none
+            mine, theirs = (anchor >= 0).nonzero()[:, 0], (other >= 0).nonzero()[:, 0]
+            slope = None
+            if mine.numel():
+                log_g, slope = self._kernel.rows(s[id[mine]], s[view.others[present]], w)
+                rows[anchor[mine]] = log_g.to(rows.dtype)
+            a, log_g = s[view.anchors[seen]], rows[seen].to(w.dtype)
+            w_fresh = self._weights(view, other[theirs]) if theirs.numel() else w
+            if theirs.numel():
+                log_g = torch.maximum(log_g, self._kernel.alone(s[id[theirs]], w_fresh, a).to(log_g.dtype))
+            f, b, own = self._outer(view, seen, log_g)
+            if slope is not None:
+                at = torch.searchsorted(seen, anchor[mine])
+                column[mine] -= self._sign * (b[at] * slope).sum(1).to(c.dtype)
+            if theirs.numel():
+                pushes = (self._kernel.columns(s[id[theirs]], a, log_g, b) * w_fresh).sum(1)
+                column[theirs] += self._sign * pushes.to(c.dtype)
+            values.append(f)
+            _add(gradients, own)
+        return Coefficients(c, _joined(values, c), gradients)
+
+    # ------------------------------------------------------------------ parts
+
+    def _scores(self, view: View) -> Tensor:
+        """sigma s of the view's column, (N,)."""
+        values = self._table.values
+        return self._sign * (values if values.dim() == 1 else values[:, view.column])
+
+    def _column(self, c: Tensor, view: View) -> Tensor:
+        return c if c.dim() == 1 else c[:, view.column]
+
+    def _present(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
+        """Places of the anchors seen and of the others seen, and the latters' weights."""
+        if not self._table.missing:
+            every = torch.arange(max(view.anchors.shape[0], view.others.shape[0]), device=view.anchors.device)
+            return every[: view.anchors.shape[0]], every[: view.others.shape[0]], view.share
+        seen = self._table.seen
+        present = seen[view.others].nonzero()[:, 0]
+        return seen[view.anchors].nonzero()[:, 0], present, self._weights(view, present)
+
+    def _weights(self, view: View, places: Tensor) -> Tensor:
+        """Weights of the others at the places: those seen of a class stand for all of it."""
+        if not self._table.missing:
+            return view.share[places]
+        seen = self._table.seen[view.others]
+        total = torch.stack([(~view.own).sum(), view.own.sum()])
+        there = torch.stack([(seen & ~view.own).sum(), (seen & view.own).sum()])
+        factor = total.to(view.share.dtype) / there.clamp(min=1)
+        return view.share[places] * factor[view.own[places].long()].unsqueeze(1)
+
+    def _outer(self, view: View, seen: Tensor, log_g: Tensor) -> tuple[Tensor, Tensor, list[Tensor | None]]:
+        """f (A,), (1/m) df/d(log g) (A, C), and the gradients of the objective's own variables."""
+        leaf = log_g.detach().to(self._table.values.dtype).requires_grad_()
+        with torch.enable_grad():
+            f = self._objective.outer(view.blocks[seen], leaf)
+            scale = view.anchors.shape[0] / (seen.shape[0] * self._objective.num_blocks)
+            slope, *own = torch.autograd.grad(scale * f.sum(), [leaf, *self._own], allow_unused=True)
+        assert slope is not None
+        return f.detach(), slope.to(log_g.dtype), own
+
+
+def _places(examples: Tensor, size: int, device: torch.device) -> Tensor:
+    """(N,) where each example stands in a list, -1: it does not."""
+    place = torch.full((size,), -1, dtype=torch.int64, device=device)
+    place[examples] = torch.arange(examples.shape[0], device=device)
+    return place
+
+
+def _add(totals: list[Tensor], parts: list[Tensor | None]) -> None:
+    for total, part in zip(totals, parts, strict=True):
+        if part is not None:
+            total += part
+
+
+def _joined(values: list[Tensor], like: Tensor) -> Tensor:
+    return torch.cat(values) if values else like.new_zeros(0)
+
+
+def kernel_of(objective: nn.Module) -> Kernel | None:
+    """The kernel of a ready objective, None where it has none of the two kinds."""
+    loss = getattr(objective, "loss", None)
+    if not isinstance(loss, SquaredHinge | Square):
+        return None
+    if isinstance(objective, PartialAUC):
+        return exponential_of(loss, objective.temperature)
+    return Polynomial(loss.margin, loss.scale, isinstance(loss, SquaredHinge))
+
+
+def pair_phi(objective: nn.Module, loader: Loader, table: OutputTable) -> PairPhi | None:
+    """The fast form, where there is one for this objective and this loader."""
+    kernel = kernel_of(objective) if isinstance(objective, PartialAUC | AveragePrecision | PNormPush) else None
+    if kernel is None or not isinstance(objective, AnchoredObjective):
+        return None
+    if not isinstance(loader, PointLoader | MultiLabelPointLoader):
+        return None
+    exact = torch.float64 if isinstance(kernel, Polynomial) and table.values.device.type != "mps" else table.values.dtype
+    device = table.values.device
+    views = []
+    for task, (own, other) in enumerate(_classes(loader)):
+        everyone = loader.average is Average.ALL
+        others = torch.cat([own, other]) if everyone else other
+        is_own = torch.zeros(others.shape[0], dtype=torch.bool)
+        if everyone:
+            is_own[: own.shape[0]] = True
+        share = torch.ones(others.shape[0], 1, dtype=exact) / others.shape[0]
+        if objective.dim == 2:
+            share = torch.cat([share * is_own.unsqueeze(1), share], 1)
+        blocks = torch.arange(own.shape[0])
+        if isinstance(loader, MultiLabelPointLoader):
+            blocks = (loader.block_task == task).nonzero()[:, 0]
+        parts = [part.to(device) for part in (blocks, own, others, share, is_own)]
+        views.append(View(task, *parts))
+    return PairPhi(objective, views, kernel, -1 if isinstance(objective, PNormPush) else 1, table)
+
+
+def _classes(loader: PointLoader | MultiLabelPointLoader) -> list[tuple[Tensor, Tensor]]:
+    """The examples of the blocks' class and of the other, for each task."""
+    if isinstance(loader, PointLoader):
+        return [(loader.block_example, loader._other)]
+    tasks: Tasks = loader.tasks
+    lists = []
+    everyone = torch.arange(loader.num_examples, device=loader.device)
+    for task in range(tasks.number):
+        positive, negative = (mask[0] for mask in tasks.at(torch.tensor([task], device=loader.device), everyone))
+        own, other = (positive, negative) if loader.block_label == 1 else (negative, positive)
+        lists.append((own.nonzero()[:, 0], other.nonzero()[:, 0]))
+    return lists
+
+
+__all__ = ["Exponential", "PairPhi", "View", "kernel_of", "pair_phi"]

@@ -1,0 +1,39 @@
+"""Phi: the objective as a function of the outputs in the table, F(w) = Phi(s_1(w), ..., s_n(w))."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+
+class Coefficients(NamedTuple):
+    """What an evaluation gives.
+
+    Args:
+        c: dPhi/ds of the examples asked for, shaped as their outputs.
+        f: f_i of the blocks that took part, at the table.
+        own: the gradients of the objective's own variables (a threshold, a temperature), not the network's.
+    """
+
+    c: Tensor
+    f: Tensor
+    own: list[Tensor]
+
+
+class Phi(Protocol):
+    """Evaluates Phi and its derivatives at the table."""
+
+    #: (N,) a number for each example: Phi does not feel a common shift of the outputs of one group; None: one group.
+    groups: Tensor | None
+    #: whether Phi has such groups at all
+    shiftable: bool
+
+    def everything(self) -> Coefficients:
+        """c of every example (N, ...)."""
+
+    def at(self, id: Tensor) -> Coefficients:
+        """c of the examples (K,) alone, whose outputs have just been written."""
+
+    def pairs(self) -> int:
+        """What :meth:`everything` costs, in pairs of examples."""

@@ -1,0 +1,70 @@
+"""output_memory: the recipe, and its settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from fcco import _checks, estimators, trackers
+from fcco.methods import Method
+from fcco.schedules import Schedule
+
+
+@final
+@dataclass(frozen=True)
+class OutputMemory:
+    """What the output memory does with its table.
+
+    Args:
+        importance: p in [0, 1]: the share of the draws that goes by how much an example matters.
+        cap: no draw pushes more than this many times the mean push of its stratum; None: no cap.
+        balance: rescale the pushes so that they add up to zero wherever F does not feel a common shift.
+        refresh: steps between two evaluations of the whole table; None: chosen so that they stay cheap.
+    """
+
+    importance: float = 0.5
+    cap: float | None = 3.0
+    balance: bool = True
+    refresh: int | None = None
+
+    def __post_init__(self) -> None:
+        _checks.fraction("importance", self.importance)
+        if self.cap is not None and _checks.positive("cap", self.cap) < 1.0:
+            raise ValueError(f"cap must be >= 1 or None, got {self.cap}")
+        _checks.flag("balance", self.balance)
+        if self.refresh is not None:
+            _checks.positive_int("refresh", self.refresh)
+
+
+def output_memory(
+    *,
+    importance: float = 0.5,
+    cap: float | None = 3.0,
+    balance: bool = True,
+    refresh: int | None = None,
+    alpha: Schedule | None = None,
+) -> Method:
+    r"""Output memory: exact weights from a table of the last output of every example, draws by those weights.
+
+    ::
+
+        draw examples k by q_k = (1 - p)/N + p |c_k| / sum |c|, a number B of each class, with replacement
+        s_k = outputs of the drawn examples at w_t, written into the table
+        c_k = dPhi/ds_k at the table, where F(w) = Phi(s_1(w), ..., s_n(w))
+        v_k = c_k / (q_k B), capped, rescaled so that they add up to zero
+        step along sum_k v_k grad s_k(w_t)
+
+    For objectives that depend on the weights through one output an example (:class:`fcco.objectives.OutputObjective`),
+    together with a :class:`fcco.memory.MemoryLoader`.
+
+    Args:
+        importance: p, see :class:`OutputMemory`; so are ``cap``, ``balance`` and ``refresh``.
+        alpha: momentum, z = (1 - alpha) z + alpha G; None: the plain gradient (Adam has momentum of its own).
+
+    Example:
+        >>> output_memory(cap=4.0).memory
+        OutputMemory(importance=0.5, cap=4.0, balance=True, refresh=None)
+    """
+    memory = OutputMemory(importance, cap, balance, refresh)
+    estimator = estimators.Plain() if alpha is None else estimators.Momentum(alpha)
+    return Method("output-memory", trackers.NoTracker(), estimator, lag=0, memory=memory)
