@@ -28,7 +28,20 @@ from fcco.methods import (
 )
 from fcco.objective import Objective, objective
 from fcco.report import Diagnosis, Oracle, Report
-from fcco.sampling import Batch, BlockSampler
+from fcco.sampling import (
+    Average,
+    BagLoader,
+    Batch,
+    BlockLoader,
+    BlockSampler,
+    ExampleLoader,
+    GroupLoader,
+    MultiLabelPointLoader,
+    PointLoader,
+    QueryItemLoader,
+    QueryLoader,
+    RiskSetLoader,
+)
 from fcco.schedules import LRSchedule
 from fcco.solver import Keep, NonFinite, Solver
 from fcco.stages import Stage, StageWise
@@ -38,18 +51,28 @@ __version__ = "0.1.0"
 __all__ = [
     "METHODS",
     "Adaptive",
+    "Average",
+    "BagLoader",
     "Batch",
+    "BlockLoader",
     "BlockSampler",
     "CheckpointError",
     "Diagnosis",
+    "ExampleLoader",
+    "GroupLoader",
     "Keep",
     "LRSchedule",
     "Method",
+    "MultiLabelPointLoader",
     "NonFinite",
     "NonFiniteError",
     "Objective",
     "Oracle",
+    "PointLoader",
+    "QueryItemLoader",
+    "QueryLoader",
     "Report",
+    "RiskSetLoader",
     "Solver",
     "Stage",
     "StageWise",

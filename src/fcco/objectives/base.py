@@ -94,7 +94,8 @@ def mean_over(values: Tensor, mask: Tensor, weight: Tensor | None, index: Tensor
 def log_mean_exp_over(values: Tensor, mask: Tensor, weight: Tensor | None, index: Tensor, what: str) -> Tensor:
     """log of the mean of exp(values) over the marked examples, stably; as :func:`mean_over` else."""
     if weight is not None:
-        values = values + weight.to(values.dtype).log()
+        mask = mask & (weight > 0)  # log 0 under the sum would make a gradient of NaN
+        values = values + torch.where(weight > 0, weight, 1.0).to(values.dtype).log()
     total = torch.where(mask, values, -torch.inf).logsumexp(1)
     if weight is not None:
         return total

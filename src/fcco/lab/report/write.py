@@ -18,7 +18,7 @@ from .payload import build, draw_curves
 from .runs import read_runs
 
 STYLES = ("page.css", "parts.css")
-SCRIPTS = ("dom.js", "format.js", "scale.js", "chart.js", "hover.js", "tables.js", "target.js", "app.js")
+SCRIPTS = ("dom.js", "format.js", "scale.js", "chart.js", "hover.js", "tables.js", "target.js", "head.js", "app.js")
 
 
 def write_report(

@@ -7,7 +7,7 @@ const bands = {
   none: ["none", null],
 };
 
-const TOP = 30, BOTTOM = 52; // room for the titles of the axes
+const TOP = 30, BOTTOM = 52, RIGHT = 14; // room for ticks and titles
 
 const path = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
@@ -37,7 +37,7 @@ const frameOf = (series, state, width, height) => {
   const log = state.logY[state.y];
   const points = series.flatMap((s) => s.points);
   const means = points.map((p) => p.y);
-  const floor = log ? Math.min(...means) / 3 : -Infinity; // a band that touches zero must not stretch a logarithmic axis
+  const floor = log ? least(means) / 3 : -Infinity; // a band that touches zero must not stretch a logarithmic axis
   const extra = series.flatMap((s) => runLines(s, state).flatMap((line) => line.map((p) => p[1])));
   const yRange = range([...means, ...extra, ...points.flatMap((p) => [Math.max(p.low, floor), p.high])], log);
   const air = state.logX ? 0.01 : 0;
@@ -45,8 +45,13 @@ const frameOf = (series, state, width, height) => {
   const y = scale(...yRange, height - BOTTOM, TOP, log);
   const yTicks = y.ticks(Math.max(3, Math.floor(height / 64)));
   const left = 14 + 7.2 * Math.max(3, ...yTicks.map((t) => t.text.length));
-  const x = scale(...xRange, left, width - 14, state.logX);
+  const x = scale(...xRange, left, width - RIGHT, state.logX);
   return { x, y, xTicks: x.ticks(Math.max(2, Math.floor((width - left) / 84))), yTicks, left, width, height, series };
+};
+
+const level = (frame, value, kind) => {
+  const y = frame.y.at(value);
+  return draw("line", { class: kind, x1: frame.left, x2: frame.width - RIGHT, y1: y, y2: y });
 };
 
 const axes = (frame, state) => {
@@ -54,33 +59,33 @@ const axes = (frame, state) => {
   const bottom = height - BOTTOM;
   return [
     ...frame.yTicks.map((t) => draw("g", {},
-      draw("line", { class: t.text ? "grid" : "grid faint", x1: left, x2: width - 14, y1: y.at(t.value), y2: y.at(t.value) }),
+      level(frame, t.value, t.text ? "grid" : "grid faint"),
       draw("text", { class: "tick", x: left - 8, y: y.at(t.value) + 4, "text-anchor": "end" }, t.text))),
-    ...frame.xTicks.filter((t) => x.at(t.value) <= width - 13).map((t) => draw("g", {},
+    ...frame.xTicks.filter((t) => x.at(t.value) <= width - RIGHT + 1).map((t) => draw("g", {},
       draw("line", { class: "mark", x1: x.at(t.value), x2: x.at(t.value), y1: bottom, y2: bottom + (t.text ? 5 : 3) }),
       draw("text", { class: "tick", x: x.at(t.value), y: bottom + 19, "text-anchor": "middle" }, t.text))),
     draw("text", { class: "title", x: 0, y: 13 }, metricOf(state.y).label),
-    draw("text", { class: "title", x: (left + width - 14) / 2, y: height - 6, "text-anchor": "middle" }, axisNow().label),
-    draw("line", { class: "base", x1: left, x2: width - 14, y1: bottom, y2: bottom }),
+    draw("text", { class: "title", x: (left + width) / 2, y: height - 6, "text-anchor": "middle" }, axisNow().label),
+    draw("line", { class: "base", x1: left, x2: width - RIGHT, y1: bottom, y2: bottom }),
   ];
 };
 
 const drawn = (series, frame, state) => {
   const { x, y } = frame;
   const clip = (v) => Math.max(v, y.low); // where a logarithmic axis has no place for it
-  const style = stroke(series.group.style);
+  const style = color(series.group);
   const area = [
     ...series.points.map((p) => [x.at(p.x), y.at(clip(p.high))]),
     ...series.points.toReversed().map((p) => [x.at(p.x), y.at(clip(p.low))]),
   ];
   const line = series.points.map((p) => [x.at(p.x), y.at(p.y)]);
-  const single = line.length === 1 ? draw("circle", { class: "dot", cx: line[0][0], cy: line[0][1], r: 4, "--c": style["--c"] }) : null;
+  const [[cx, cy]] = line;
   return [
-    bands[state.band][1] ? draw("path", { class: "band", d: `${path(area)}Z`, "--c": style["--c"] }) : null,
+    bands[state.band][1] ? draw("path", { class: "band", d: `${path(area)}Z`, ...style }) : null,
     ...runLines(series, state).map((run) =>
-      draw("path", { class: "line run", d: path(run.map((p) => [x.at(p[0]), y.at(p[1])])), "--c": style["--c"] })),
-    draw("path", { class: "line", d: path(line), "data-group": series.group.label, ...style }),
-    single,
+      draw("path", { class: "line run", d: path(run.map((p) => [x.at(p[0]), y.at(p[1])])), ...style })),
+    draw("path", { class: "line", d: path(line), "data-group": series.group.label, ...stroke(series.group) }),
+    line.length === 1 ? draw("circle", { class: "dot", cx, cy, r: 4, ...style }) : null,
   ];
 };
 
@@ -91,14 +96,14 @@ const drawChart = (box, groups, state) => {
   const series = groups.map((group) => seriesOf(group, state)).filter((s) => s);
   fill(box, { viewBox: `0 0 ${width} ${height}`, width, height }, []);
   if (!series.length) {
-    box.replaceChildren(draw("text", { class: "empty", x: width / 2, y: height / 2, "text-anchor": "middle" }, "Nothing to show"));
+    const middle = { class: "empty", x: width / 2, y: height / 2, "text-anchor": "middle" };
+    box.replaceChildren(draw("text", middle, "Nothing to show"));
     return null;
   }
   const frame = frameOf(series, state, width, height);
   const layers = series.map((s) => drawn(s, frame, state));
-  const goal = state.goal !== null && state.goal >= frame.y.low && state.goal <= frame.y.high
-    ? draw("line", { class: "goal", x1: frame.left, x2: width - 14, y1: frame.y.at(state.goal), y2: frame.y.at(state.goal) })
-    : null;
+  const inside = state.goal !== null && state.goal >= frame.y.low && state.goal <= frame.y.high;
+  const goal = inside ? level(frame, state.goal, "goal") : null;
   box.replaceChildren(...[...axes(frame, state), goal, ...layers.flat(), draw("g", { id: "cross" })].filter((e) => e));
   return frame;
 };

@@ -19,16 +19,17 @@ const hide = (text) => make("span", { class: "hidden" }, text);
 
 // Seven colours (in the style sheet) and five dashes: 35 styles, told apart without colour too.
 const dashes = [null, "8 3", "2.5 2.5", "8 3 2 3", "14 3 5 3"];
-const stroke = (style) => ({ "--c": `var(--s${style % 7})`, "stroke-dasharray": dashes[style % dashes.length] });
+const color = (group) => ({ "--c": `var(--s${group.style % 7})` });
+const stroke = (group) => ({ ...color(group), "stroke-dasharray": dashes[group.style % dashes.length] });
 const swatch = (group) =>
   draw("svg", { class: "swatch", viewBox: "0 0 30 10", "aria-hidden": "true" },
-    draw("line", { x1: 1, x2: 29, y1: 5, y2: 5, class: "line", ...stroke(group.style) }));
+    draw("line", { x1: 1, x2: 29, y1: 5, y2: 5, class: "line", ...stroke(group) }));
 const named = (group) => make("span", { class: "named" }, swatch(group), make("span", {}, group.label));
 
 // A table in a box that scrolls by itself, so that the page never does.
-const table = (label, heads, rows) =>
+const table = (label, heads, rows, kind = null) =>
   make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label },
-    make("table", {},
+    make("table", { class: kind },
       make("thead", {}, make("tr", {}, heads.map((head) =>
         make("th", { scope: "col", class: head.class, "aria-sort": head.sort }, head.content ?? head)))),
       make("tbody", {}, rows.map((cells) => make("tr", {}, cells.map((cell, column) =>

@@ -47,8 +47,9 @@ const tick = (value, step) => {
   const size = Math.abs(value);
   for (const [unit, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]])
     if (size >= unit && size >= 1e4) return signed(String(+(value / unit).toPrecision(4))) + letter;
-  if (size < 1e-3) return signed(`${+(value / 10 ** power(value)).toPrecision(3)}×10${superscript(power(value))}`).replace(/^1×/, "");
-  return signed(step ? value.toFixed(Math.max(0, -Math.floor(Math.log10(step) + 1e-9))) : String(+value.toPrecision(3)));
+  const e = power(value);
+  if (size < 1e-3) return signed(`${+(value / 10 ** e).toPrecision(3)}×10${superscript(e)}`).replace(/^(−?)1×/, "$1");
+  return signed(step ? value.toFixed(Math.max(0, -power(step))) : String(+value.toPrecision(3)));
 };
 
 const chance = (p) => (p === null || p === undefined ? "–" : p < 1e-4 ? "< 0.0001" : p.toFixed(p < 0.01 ? 4 : 3));

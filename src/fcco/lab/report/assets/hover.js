@@ -22,6 +22,8 @@ const tipRows = (x, frame) => frame.series
 
 const tipText = (value) => (value.exact ? within(value.y, value.sd) : `≈ ${number(value.y)}`);
 
+const fewer = (value, group) => (value.n < group.size ? make("small", {}, ` n=${value.n}`) : null);
+
 const makeHover = (plot, tip, current) => {
   let place = null; // a number of the stops
   let stops = [];
@@ -36,11 +38,11 @@ const makeHover = (plot, tip, current) => {
     find("cross")?.replaceChildren(
       draw("line", { class: "crosshair", x1: pixel, x2: pixel, y1: TOP, y2: frame.height - BOTTOM }),
       ...rows.map(({ series, value }) =>
-        draw("circle", { class: "dot", cx: pixel, cy: frame.y.at(value.y), r: 4.5, "--c": stroke(series.group.style)["--c"] })));
+        draw("circle", { class: "dot", cx: pixel, cy: frame.y.at(value.y), r: 4.5, ...color(series.group) })));
     tip.replaceChildren(
       make("strong", {}, `${axis.label} ${number(x, 6)}`),
-      ...rows.map(({ series, value }) => make("div", { class: "row" }, named(series.group), make("span", { class: "value" },
-        tipText(value), value.n < series.group.size ? make("small", {}, ` n=${value.n}`) : null))));
+      ...rows.map(({ series, value }) => make("div", { class: "row" }, named(series.group),
+        make("span", { class: "value" }, tipText(value), fewer(value, series.group)))));
     tip.hidden = false;
     const room = plot.clientWidth - tip.offsetWidth;
     const wanted = pixel < frame.width / 2 ? pixel + 16 : pixel - 16 - tip.offsetWidth;
@@ -57,8 +59,9 @@ const makeHover = (plot, tip, current) => {
     clear();
     const { frame } = current();
     stops = frame ? stopsOf(frame) : [];
-    const first = frame ? `${current().axis.label} ${number(stops[0], 6)}` : "nothing to show";
-    fill(plot, { "aria-valuemin": 0, "aria-valuemax": Math.max(0, stops.length - 1), "aria-valuenow": 0, "aria-valuetext": first }, []);
+    const text = frame ? `${current().axis.label} ${number(stops[0], 6)}` : "nothing to show";
+    const last = Math.max(0, stops.length - 1);
+    fill(plot, { "aria-valuemin": 0, "aria-valuemax": last, "aria-valuenow": 0, "aria-valuetext": text }, []);
   };
   const nearest = (pixel, frame) => {
     let best = 0;

@@ -21,10 +21,10 @@ const roundStep = (rough) => {
 const linearTicks = (low, high, count) => {
   const step = roundStep((high - low) / Math.max(1, count));
   const ticks = [];
-  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) ticks.push({ value: +(k * step).toPrecision(12) });
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) ticks.push(+(k * step).toPrecision(12));
   const fine = step / 10 ** Math.floor(Math.log10(step) + 1e-9);
   const shown = Math.abs(fine - 2.5) < 1e-6 ? step / 10 : step; // 2.5 needs a digit more
-  return ticks.map((one) => ({ ...one, text: tick(one.value, shown) }));
+  return ticks.map((value) => ({ value, text: tick(value, shown) }));
 };
 const logTicks = (low, high, count) => {
   const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
@@ -43,11 +43,13 @@ const logTicks = (low, high, count) => {
   return ticks;
 };
 
+const least = (values) => values.reduce((a, b) => Math.min(a, b), Infinity);
+
 // The range of the values with some air; a logarithmic one from what is positive.
 const range = (values, log, air = 0.04) => {
   const kept = values.filter((v) => v !== null && (!log || v > 0));
   if (!kept.length) return log ? [0.1, 1] : [0, 1];
-  let [low, high] = [Math.min(...kept), Math.max(...kept)];
+  let [low, high] = [least(kept), -least(kept.map((v) => -v))];
   if (log) {
     if (low === high) [low, high] = [low / 2, high * 2];
     const factor = (high / low) ** air;

@@ -11,7 +11,7 @@ const ranked = (groups, metric) => groups.toSorted((a, b) => {
 
 const tileValue = (value) => {
   const [mean, sd, unit] = parts(value.mean, value.sd, false);
-  return make("span", { class: "tile-value" }, mean, make("small", {}, sd === null ? unit : ` ± ${sd}${unit}`));
+  return make("span", { class: "tile-value" }, mean, " ", make("small", {}, sd === null ? unit : `± ${sd}${unit}`));
 };
 const tiles = (groups, choose) => data.metrics.slice(0, 4).flatMap((metric) => {
   const best = groups.find((group) => group.final[metric.key]?.best);
@@ -22,6 +22,7 @@ const tiles = (groups, choose) => data.metrics.slice(0, 4).flatMap((metric) => {
     tileValue(value), named(best));
 });
 
+const right = (content) => ({ class: "number", content });
 const alike = (value) => value.against && value.against.welch_holm !== null && value.against.welch_holm >= LEVEL;
 const finalCell = (value) => {
   if (!value) return { class: "number", content: "–" };
@@ -37,18 +38,25 @@ const finalTable = (groups, chosen, choose) => {
     class: metric.key === chosen ? "number chosen" : "number",
     sort: metric.key === chosen ? (metric.lower ? "ascending" : "descending") : null,
     content: make("button", { type: "button", class: "head", onclick: () => choose(metric.key) },
-      metric.short, make("span", { class: "arrow", "aria-hidden": "true" }, metric.lower ? " ↓" : " ↑")),
+      metric.short, make("span", { "aria-hidden": "true" }, metric.lower ? " ↓" : " ↑")),
   }));
   const ends = data.axes.filter((axis) => ["samples", "seconds"].includes(axis.key));
   return table("Final values",
-    ["Method", { class: "number", content: "n" }, ...heads, ...ends.map((axis) => ({ class: "number", content: axis.short }))],
+    ["Method", right("n"), ...heads, ...ends.map((axis) => right(axis.short))],
     ranked(groups, metricOf(chosen)).map((group) => {
       const n = Math.max(0, ...Object.values(group.final).map((value) => value.values.length));
       const count = n === group.size ? String(n) : `${n} of ${group.size}`;
       return [named(group), { class: n === group.size ? "number" : "number odd", content: count },
         ...data.metrics.map((metric) => finalCell(group.final[metric.key])),
-        ...ends.map((axis) => ({ class: "number", content: within(group.end[axis.key], null, true) }))];
+        ...ends.map((axis) => right(within(group.end[axis.key], null, true)))];
     }));
+};
+
+const finalCaption = (groups) => {
+  const short = groups.some((group) => Object.values(group.final).some((value) => value.values.length < group.size));
+  return "Mean ± standard deviation over n runs, at the last evaluation; arrows say which way is better. ● best mean; " +
+    "≈ not distinguishable from it (Welch's t-test, Holm-corrected, 5 %). The head of a column chooses the metric." +
+    (short ? " Runs that stopped early or diverged do not count." : "");
 };
 
 // The difference and its confidence interval as a picture, all rows on one scale.
@@ -72,7 +80,6 @@ const testsTable = (groups, metric) => {
   const rows = ranked(groups, metric).filter((group) => group.final[metric.key]);
   const others = rows.map((group) => group.final[metric.key].against).filter((against) => against);
   const reach = scale(...range([0, ...others.flatMap((a) => [a.low ?? 0, a.high ?? 0])], false), 2, 118, false);
-  const right = (content) => ({ class: "number", content });
   return table("Significance tests", ["Method", right("Mean ± sd"), right("Difference [95 % interval]"), "",
     right("Welch p"), right("Holm"), right("Permutation p"), right("Holm"), "Verdict"],
     rows.map((group) => {
@@ -91,14 +98,14 @@ const testsCaption = (groups, metric) => {
   const tested = values.filter((value) => value.against && value.against.welch !== null);
   if (!tested.length) return "No test: it takes two groups, each with two runs and some spread.";
   const exact = tested.every((value) => value.against.exact);
-  const least = tested.length * Math.min(...tested.map((value) => {
+  const floor = Math.min(1, tested.length * Math.min(...tested.map((value) => {
     const [n, k] = [value.values.length, best.values.length];
     return (n === k ? 2 : 1) / chooseCount(n + k, k);
-  }));
+  })));
   return `Two-sided tests of the final ${metric.short} against the best mean, which the same runs chose: Welch's t-test, and ` +
     `${exact ? "an exact" : "a random (9999 draws)"} permutation test of the difference in means; both ` +
     `Holm-corrected over ${plural(tested.length, "comparison")}; the verdict is Welch's at 5 %.` +
-    (exact && least > LEVEL ? ` With so few runs the corrected permutation test cannot go below p = ${Math.min(1, least).toFixed(2)}.` : "");
+    (exact && floor > LEVEL ? ` With so few runs the corrected permutation test cannot go below ${floor.toFixed(2)}.` : "");
 };
 
 const pairs = (rows) => make("dl", { class: "pairs" }, rows.map(([name, value]) =>
@@ -114,7 +121,7 @@ const merged = (heads, rows) => {
     names.length > 3 ? `${names.slice(0, 2).join(", ")} and ${names.length - 2} more` : names.join(", ")), cells]);
 };
 const differences = (label, part, rows) => table(label, ["", ...part.keys], rows.map(([head, cells]) =>
-  [head, ...cells.map(([text, odd]) => ({ class: odd ? "odd" : null, content: text }))]));
+  [head, ...cells.map(([text, odd]) => ({ class: odd ? "odd" : null, content: text }))]), "compact");
 const settings = (label, part, heads, merge = false) => {
   const rows = merge ? merged(heads, part.rows) : heads.map((head, i) => [head, part.rows[i]]);
   const differ = part.keys.length && rows.length;
@@ -126,14 +133,13 @@ const settings = (label, part, heads, merge = false) => {
 };
 
 const runsTable = () => table("Runs",
-  ["Run", "Status", "Method", { class: "number", content: "Seed" }, { class: "number", content: "Evaluations" },
-    { class: "number", content: "Last step" }, "Remarks"],
+  ["Run", "Status", "Method", right("Seed"), right("Evaluations"), right("Last step"), "Remarks"],
   data.runs.map((run) => [
     make("span", { class: "path" }, run.name),
     make("span", { class: `chip ${run.tone}` }, run.status),
     run.group === null ? "–" : named(data.groups[run.group]),
-    { class: "number", content: run.seed ?? "–" },
-    { class: "number", content: String(run.length) },
-    { class: "number", content: number(run.x.step.at(-1), 6) },
+    right(run.seed ?? "–"),
+    right(String(run.length)),
+    right(number(run.x.step.at(-1), 6)),
     { class: "remarks", content: [run.message, ...run.notes].filter((text) => text).join("; ") },
   ]));

@@ -29,13 +29,12 @@ const targetTable = (groups, metric, target) => {
   const lead = data.axes[0].key;
   rows.sort((a, b) => (average(a.cost[lead]) ?? Infinity) - (average(b.cost[lead]) ?? Infinity) || 0);
   const greatest = Math.max(...rows.map((row) => average(row.cost[lead]) ?? 0)) || 1;
-  const bar = (row) => make("span", { class: "bar", "--w": `${(100 * (average(row.cost[lead]) ?? 0)) / greatest}%`,
-    "--c": stroke(row.group.style)["--c"] });
-  const numberHead = (content) => ({ class: "number", content });
+  const share = (row) => `${(100 * (average(row.cost[lead]) ?? 0)) / greatest}%`;
+  const costs = (row) => data.axes.map((axis) => row.cost[axis.key]).map((cost) => right(within(average(cost), deviation(cost), true)));
   return table("Cost of reaching the target",
-    ["Method", numberHead("Reached by"), ...data.axes.map((axis) => numberHead(axis.short)), { class: "bars", content: data.axes[0].short }],
+    ["Method", right("Reached by"), ...data.axes.map((axis) => right(axis.short)), { class: "bars", content: data.axes[0].short }],
     rows.map((row) => [named(row.group),
       { class: row.count < row.group.size ? "number odd" : "number", content: `${row.count} of ${row.group.size}` },
-      ...data.axes.map((axis) => ({ class: "number", content: within(average(row.cost[axis.key]), deviation(row.cost[axis.key]), true) })),
-      { class: "bars", content: bar(row) }]));
+      ...costs(row),
+      { class: "bars", content: make("span", { class: "bar", "--w": share(row), ...color(row.group) }) }]));
 };

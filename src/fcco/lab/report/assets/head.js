@@ -1,0 +1,44 @@
+// The head of the page: what was run, what is wrong with it, light or dark.
+const facts = () => {
+  const labels = [...new Set(data.groups.map((group) => group.label))];
+  const word = labels.some((label) => label.includes("=")) ? "configuration" : "method";
+  const commit = data.environment.common.find(([key]) => /commit/.test(key));
+  return [
+    plural(labels.length, word),
+    plural(data.runs.length, "run"),
+    data.problems.length === 1 ? data.problems[0] : plural(data.problems.length, "problem"),
+    commit ? `commit ${commit[1].slice(0, 12)}` : "",
+  ].filter((text) => text).join("  ·  ");
+};
+
+const showWarning = () => {
+  const open = data.runs.filter((run) => run.notes.length || run.tone !== "good").length;
+  const are = open === 1 ? "is" : "are";
+  find("warning").hidden = !open;
+  find("warning").replaceChildren(
+    `${open} of ${plural(data.runs.length, "run")} ${are} incomplete, unfinished or broken: `,
+    make("a", { href: "#runs-title" }, "see the runs"), ".");
+};
+
+const showHead = () => {
+  find("facts").textContent = facts();
+  find("note").textContent = data.note;
+  find("note").hidden = !data.note;
+  showWarning();
+};
+
+const startTheme = () => {
+  const root = document.documentElement;
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
+  const show = () => {
+    find("theme").textContent = dark() ? "Light" : "Dark";
+    find("theme").setAttribute("aria-label", `Switch to ${dark() ? "light" : "dark"} colours`);
+  };
+  find("theme").addEventListener("click", () => {
+    root.dataset.theme = dark() ? "light" : "dark";
+    show();
+  });
+  system.addEventListener("change", show);
+  show();
+};
