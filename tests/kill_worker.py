@@ -63,8 +63,9 @@ def train(folder, pause=None):
     solver, sampler, scheduler, x = make_run()
     if path.exists():
         fcco.load(path, solver, sampler, scheduler)
-    saves = 0
+    saves, progress = 0, os.open(Path(folder) / "progress", os.O_RDWR | os.O_CREAT)
     while solver.t < STEPS:
+        os.pwrite(progress, solver.t.to_bytes(4), 0)
         index = next(sampler)
         solver.step(index, x[index][:, torch.randperm(SAMPLES)[:3]])
         scheduler.step()

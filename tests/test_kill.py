@@ -72,12 +72,11 @@ def nursery():
 
 @pytest.fixture(scope="module")
 def uninterrupted(nursery, tmp_path_factory):
-    """The end of a run that nobody disturbed, and how long it took."""
+    """The end of a run that nobody disturbed."""
     folder = tmp_path_factory.mktemp("uninterrupted")
-    began = time.monotonic()
     nursery.start(folder)
     assert nursery.wait() == 0
-    return read(folder / "run.pt"), time.monotonic() - began
+    return read(folder / "run.pt")
 
 
 def finish(nursery, folder, expected):
@@ -89,10 +88,10 @@ def finish(nursery, folder, expected):
     assert_same(expected, content)
 
 
-def wait_for(path, seconds=60):
+def wait_until(happened, seconds=60):
     until = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < until, f"{path} never came"
+    while not happened():
+        assert time.monotonic() < until, "it never happened"
         time.sleep(0.001)
 
 
@@ -109,30 +108,41 @@ def test_killed_within_a_save(place, nursery, uninterrupted, tmp_path):
     for _ in range(HELD // len(PLACES)):
         number = order.randint(1, 3)
         pid = nursery.start(tmp_path, pause=(number, place))
-        wait_for(tmp_path / "held")
+        wait_until((tmp_path / "held").exists)
         assert int((tmp_path / "held").read_text()) == pid
         assert (tmp_path / "run.pt.partial").exists() == (place != "renamed")
         assert nursery.kill() == -signal.SIGKILL
         (tmp_path / "held").unlink()
         stepped += EVERY * (number if place == "renamed" else number - 1)
         assert reached(tmp_path) == stepped
-    finish(nursery, tmp_path, uninterrupted[0])
+    finish(nursery, tmp_path, uninterrupted)
 
 
 def test_killed_at_any_moment(nursery, uninterrupted, tmp_path):
-    """Runs are killed, resumed, killed again, ... and begun anew where they came to their end."""
-    expected, seconds = uninterrupted
+    """Runs are killed, resumed, killed again, ... and begun anew where they came to their end.
+
+    A moment is a step drawn at random, and a time drawn at random from there on, long enough for a save to fall
+    into it: a time alone would mean another moment wherever the machine is busy.
+    """
     moments, kills, runs = random.Random(0), 0, 0
     while kills < AT_RANDOM:
         folder = tmp_path / str(runs)
         folder.mkdir(exist_ok=True)
+        step = reached(folder) + moments.randint(0, 12)
         nursery.start(folder)
-        time.sleep(moments.uniform(0.0, 0.4 * seconds))
+        wait_until(lambda folder=folder, step=step: progress(folder) >= min(step, STEPS - 1))
+        time.sleep(moments.uniform(0.0, 0.02))
         status = nursery.kill()
         if status == 0:
             runs += 1
-            assert_same(expected, read(folder / "run.pt"))
+            assert_same(uninterrupted, read(folder / "run.pt"))
             continue
         assert status == -signal.SIGKILL
         kills += 1
-    finish(nursery, folder, expected)
+    finish(nursery, folder, uninterrupted)
+
+
+def progress(folder):
+    """The step that the folder's worker is at; what an earlier one left counts too, so that some die at once."""
+    path = folder / "progress"
+    return int.from_bytes(path.read_bytes()) if path.exists() else 0

@@ -1,6 +1,6 @@
 """fcco: finite-sum coupled compositional optimization, min_w (1/m) sum_i f_i(g_i(w)), in PyTorch."""
 
-from fcco import estimators, objectives, sampling, schedules, stages, trackers
+from fcco import estimators, memory, objectives, sampling, schedules, stages, trackers
 from fcco.adaptive import Adaptive
 from fcco.checkpoint import CheckpointError, load, save
 from fcco.evaluate import NonFiniteError
@@ -26,7 +26,9 @@ from fcco.methods import (
     variant_v2,
     variant_v3,
 )
+from fcco.memory import output_memory
 from fcco.objective import Objective, objective
+from fcco.objectives import smoothed
 from fcco.report import Diagnosis, Oracle, Report
 from fcco.sampling import (
     Average,
@@ -81,6 +83,7 @@ __all__ = [
     "bspiderboost",
     "estimators",
     "load",
+    "memory",
     "msvr_v1",
     "msvr_v1_sp",
     "msvr_v2",
@@ -88,10 +91,12 @@ __all__ = [
     "msvr_v3",
     "objective",
     "objectives",
+    "output_memory",
     "sampling",
     "save",
     "scent",
     "schedules",
+    "smoothed",
     "soap",
     "sonex",
     "sonx",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from fcco import _checks, estimators, trackers
 from fcco.estimators import Estimator
 from fcco.schedules import Schedule
 from fcco.trackers import Tracker
+
+if TYPE_CHECKING:
+    from fcco.memory.settings import OutputMemory
 
 
 @final
@@ -23,6 +26,7 @@ class Method:
         estimator: how z follows grad F.
         lag: 1: G uses u_{t-1} and G- uses u_{t-2}; 0: G uses u_t and G- uses u_{t-1}.
         period: every how many steps the anchor w_tau is renewed (finite-sum forms), else None.
+        memory: settings of the output memory, which then takes the steps; else None.
     """
 
     name: str
@@ -30,6 +34,7 @@ class Method:
     estimator: Estimator
     lag: int
     period: int | None = None
+    memory: OutputMemory | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.lag, bool) or not isinstance(self.lag, int) or self.lag not in (0, 1):

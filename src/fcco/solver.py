@@ -21,6 +21,8 @@ from fcco.diagnose import exact_figures
 from fcco.estimators import Weights
 from fcco.evaluate import Draw, Evaluator, Look, NonFiniteError, all_finite, clear, gradients, name_blocks
 from fcco.fullpass import FullPass
+from fcco.memory.memory import Memory
+from fcco.memory.step import Pass, memory_step
 from fcco.methods import Method
 from fcco.objective import Objective
 from fcco.ranks import average_over_ranks
@@ -124,6 +126,7 @@ class Solver:
         given = None if z0 is None else start_z(z0, self.parameters)
         self._z = given if method.estimator.remembers else None
         self._norm: Tensor | None = None  # what z in p.grad was divided by
+        self.memory: Memory | None = None  # of the output memory; its loader sets it
         if u0 is not None:
             self.table.fill(u0)
         self._reservoir = Reservoir(objective, seed) if self.keep is Keep.UNIFORM else None
@@ -145,6 +148,8 @@ class Solver:
         Raises:
             NonFiniteError: where g, f or the gradient is not finite; names the blocks.
         """
+        if self.method.memory is not None:
+            return memory_step(self, data)
         index = self.table.check(index)
         try:
             with self._all_or_nothing() as before:
@@ -200,7 +205,7 @@ class Solver:
         looks = [look for look in (now, previous, anchor) if look is not None]
         return self._commit(t, draw, _first(new, now.g, u), u_t, looks)
 
-    def _finish_z(self, k: Weights, draw: Draw) -> None:
+    def _finish_z(self, k: Weights, draw: Draw | Pass) -> None:
         """``p.grad`` holds the scaled sum of G's: make it z_t, projected; nothing is stored yet."""
         grads = gradients(self.parameters)
         finite = average_over_ranks(grads, draw.finite.all())
@@ -233,7 +238,7 @@ class Solver:
             self.optimizer.step()
         return Report(t, self.samples, self.oracle, False, now.f, u_t, now.g)
 
-    def _store(self, t: int, draw: Draw) -> None:
+    def _store(self, t: int, draw: Draw | Pass) -> None:
         draw.settle()
         grads = gradients(self.parameters)
         if self.method.estimator.remembers:
@@ -306,7 +311,7 @@ class Solver:
             self._evaluator.surroundings.restore(saved)
             raise
 
-    def _raise_nonfinite(self, draw: Draw) -> None:
+    def _raise_nonfinite(self, draw: Draw | Pass) -> None:
         bad = draw.index[~draw.finite].tolist()
         if bad:
             raise NonFiniteError(f"g, f or u is not finite for {name_blocks(bad)}", bad)
@@ -351,11 +356,13 @@ class Solver:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs, in plain values and tensors (call it on every rank)."""
-        return state.solver_state(self)
+        return state.solver_state(self) | ({} if self.memory is None else {"memory": self.memory.state_dict()})
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from a saved state; a state that does not fit is refused and nothing is changed."""
         state.load_solver_state(self, saved)
+        if self.memory is not None:
+            self.memory.load_state_dict(saved["memory"])
 
     def __repr__(self) -> str:
         size = f"m={self.table.num_blocks}, dim={self.table.dim}"

@@ -59,8 +59,11 @@ def whole(x, y, anchor):
     return torch.arange(len(anchor)), Batch(x, torch.arange(len(x)), y=y, anchor=anchor)
 
 
-@pytest.mark.parametrize("kind", ["int", "float", "column", "bool"])
-@pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pytest.mark.parametrize(
+    ("loss", "kind"),
+    [*((loss, "int") for loss in LOSSES), *((LOSSES[0], kind) for kind in ("float", "column", "bool"))],
+    ids=str,
+)
 def test_it_equals_brute_force(loss, kind):
     x, y, anchor = data()
     y = {"int": y, "float": y.double(), "column": y.unsqueeze(1), "bool": y.bool()}[kind]
@@ -206,7 +209,7 @@ def test_single_precision_equals_the_reference(name, loss, spread, lr):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", ["sox", "msvr-v1", "msvr-v2", "storm-v2", "variant-v1"])
+@pytest.mark.parametrize("name", ["sox", "msvr-v1", "msvr-v2", "variant-v1"])
 @pytest.mark.parametrize(("loss", "gaps"), [(SquaredHinge(margin=0.0), 1.0), (Logistic(), 200.0)], ids=str)
 def test_separated_data_stays_finite(loss, gaps, name, dtype):
     """Margin 0: 0/0 for the highest positive; the logistic loss at -200 and below: e^-200 is 0 in single precision."""

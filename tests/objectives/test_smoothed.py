@@ -91,7 +91,7 @@ def test_newton_and_closed_forms_agree_to_the_last_digits(dtype):
     torch.testing.assert_close(2 * (2 * found).exp(), 2 * (u - found), rtol=1e3 * torch.finfo(dtype).eps, atol=1e-6)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.lists(numbers, min_size=1, max_size=5), rhos)
 def test_the_prox_of_the_maximum(u, rho):
     """u - v = y/rho with y in the simplex, y only where v is largest: the optimality conditions."""
@@ -103,7 +103,7 @@ def test_the_prox_of_the_maximum(u, rho):
     assert (y * (v.amax() - v)).abs().max() <= 1e-9
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=12)
 @given(st.lists(numbers, min_size=3, max_size=3), rhos)
 def test_newton_steps_in_several_dimensions(u, rho):
     """grad f(v) = rho (u - v), for a coupled f that is flat in places."""
@@ -117,16 +117,24 @@ def test_newton_steps_in_several_dimensions(u, rho):
     torch.testing.assert_close(slope, rho * (u - v).detach(), atol=1e-9 * (1 + rho), rtol=1e-9)
 
 
-@pytest.mark.parametrize("closed", [True, False])
-@pytest.mark.parametrize("f", [Hinge(0.25, 1.5), CVaR(0.3, 0.2).double(), absolute, smooth, Max()], ids=repr)
+@pytest.mark.parametrize(
+    ("f", "closed"),
+    [
+        (Hinge(0.25, 1.5), True),
+        (Hinge(0.25, 1.5), False),
+        (CVaR(0.3, 0.2).double(), True),
+        (Max(), True),
+        (absolute, False),
+        (smooth, False),
+    ],
+    ids=lambda f: getattr(f, "__name__", str(f)),
+)
 def test_the_envelope_lies_below_f_near_it_and_has_the_gradient_it_claims(f, closed):
     dim = 3 if isinstance(f, Max) else 1
-    if dim == 3 and not closed:
-        return  # a kink in several dimensions needs its closed form
-    u = torch.randn(30, dim, dtype=torch.float64)
-    index = torch.zeros(30, dtype=torch.int64)
+    u = torch.randn(20, dim, dtype=torch.float64)
+    index = torch.zeros(20, dtype=torch.int64)
     lipschitz = 4.0
-    for rho in (1.0, 10.0, 1e4):
+    for rho in (1.0, 1e3):
         objective = wrapped(f, rho, dim, closed)
         envelope, exact = objective.outer(index, u).detach(), f(index, u).detach()
         assert (envelope <= exact + 1e-12).all()

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from fcco.checkpoint import CheckpointError
 from fcco.lab import commands
-from fcco.lab.datasets import DataError
+from fcco.lab.datasets import DataError, DataMissing
 from fcco.lab.demo import DemoConfig, run_demo
 from fcco.lab.errors import Diverged, Interrupted, LabError, in_words, nearest, one_line
 from fcco.lab.training import TrainCommand, run_train, train_defaults
@@ -47,10 +47,12 @@ HANDED_ON: dict[str, Callable[[list[str]], int]] = {"rates": commands.run_rates,
 
 
 def run(arguments: list[str]) -> int:
-    """Run a command; returns the exit code: 0, 2 for what the user can mend, 3 for a run that diverged, 128 + signal."""
+    """Run a command; returns the exit code: 2 for what the user can mend, 3 for a run that diverged, 128 + signal."""
     try:
         with _warnings_in_a_line():
             return _run(arguments)
+    except DataMissing as error:  # lists the files, a line each
+        return _fail(str(error), 2)
     except (LabError, DataError, CheckpointError) as error:
         return _fail(one_line(error), 2)
     except Diverged as error:
@@ -90,7 +92,7 @@ def _parsed(name: str, words: Sequence[str]) -> Any:
 def _everything(arguments: list[str]) -> tuple[str, Any]:
     """All commands at once: for --help and for shell completion."""
     handed = {name: _described(function) for name, function in HANDED_ON.items()}
-    kinds = {name: command.kind for name, command in COMMANDS.items()} | handed
+    kinds: dict[str, Any] = {name: command.kind for name, command in COMMANDS.items()} | handed
     words = arguments or ["--help"]
     chosen = _one_line_errors(
         lambda: tyro.extras.subcommand_cli_from_dict(kinds, prog="fcco", description=DESCRIPTION, args=words)
@@ -133,6 +135,7 @@ def _unboxed(text: str) -> str:
     for place, line in enumerate(lines):
         if line.startswith("Perhaps you meant") and place + 1 < len(lines):
             message += f" (did you mean {lines[place + 1].split()[0]}?)"
+    message = message.split(" Got errors:")[0]
     return message or text.strip() or "the command line could not be read"
 
 

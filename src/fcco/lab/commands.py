@@ -67,7 +67,7 @@ def _objectives() -> Iterator[type[fcco.Objective]]:
         module = importlib.import_module(f"fcco.objectives.{info.name}")
         for kind in vars(module).values():
             own = inspect.isclass(kind) and kind.__module__ == module.__name__ and not kind.__name__.startswith("_")
-            if own and issubclass(kind, fcco.Objective) and info.name != "base":
+            if own and issubclass(kind, fcco.Objective) and kind.outer is not fcco.Objective.outer:
                 yield kind
 
 

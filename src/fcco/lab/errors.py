@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fcco.lab.datasets.errors import DataMissing
+
 
 class LabError(Exception):
     """Something that the user can mend; its message is one line."""
@@ -55,6 +57,8 @@ def refusing() -> Iterator[None]:
     """What the library refuses while a run is put together is the user's to mend."""
     try:
         yield
+    except DataMissing:
+        raise
     except (ValueError, TypeError, ImportError) as error:
         raise LabError(one_line(error)) from error
 

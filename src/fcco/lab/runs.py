@@ -61,6 +61,7 @@ class RunFolder:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            self.release()
             raise LabError(f"another process is training in {self.path}") from error
 
     def release(self) -> None:

@@ -110,20 +110,25 @@ def train(config: TrainConfig, path: Path, *, resume: bool = False, watch: Watch
         _deterministic(config.device)
         folder = RunFolder(path)
         parts = build(config)
-        if resume:
-            folder.lock()
-        else:
-            data = parts.data
-            folder.start(parts.config, environment(parts.device, str(data), data.sha256))
         try:
-            return _Training(parts, folder, watch or Silent()).run()
-        except (LabError, Interrupted, Diverged):
-            raise
-        except Exception as error:
-            folder.end("failed", f"{type(error).__name__}: {one_line(error)}")
-            raise
+            if resume:
+                folder.lock()
+            else:
+                data = parts.data
+                folder.start(parts.config, environment(parts.device, str(data), data.sha256))
+            return _run(parts, folder, watch or Silent())
         finally:
             folder.release()
+
+
+def _run(parts: Parts, folder: RunFolder, watch: Watch) -> Outcome:
+    try:
+        return _Training(parts, folder, watch).run()
+    except (LabError, Interrupted, Diverged, fcco.CheckpointError):
+        raise
+    except Exception as error:
+        folder.end("failed", f"{type(error).__name__}: {one_line(error)}")
+        raise
 
 
 @final
@@ -161,12 +166,17 @@ class _Training:
             self.parts.scheduler.step()
             self.tally.add(report.f, time.perf_counter() - began)
             self.watch.stepped(report.step)
-            if report.step % every == 0 or report.step == total:
+            if report.step % every == 0 or report.step == total or self._just_charged():
                 self._evaluate()
             if signals.received is not None:
                 self._interrupted(signals.received)
             if time.monotonic() - self.saved_at >= self.parts.config.checkpoint_seconds:
                 self._save()
+
+    def _just_charged(self) -> bool:
+        """After a step that began with a full pass: a curve against samples has a level part there."""
+        period = self.solver.method.period
+        return self.solver.t == 1 or (period is not None and self.solver.t % period == 1)
 
     def _batches(self) -> Iterator[tuple[Tensor, Batch]]:
         """Batches without end; bspiderboost's restarts get their larger ones."""

@@ -10,9 +10,10 @@ from typing import Any
 
 from rich.console import Console
 
-from fcco.lab.config import FREE, TrainConfig, as_values, flag, from_toml, from_values
+from fcco.lab.config import FREE, TrainConfig, as_values, check, flag, from_toml, from_values
 from fcco.lab.console import Live, figures
-from fcco.lab.errors import LabError
+from fcco.lab.errors import LabError, refusing
+from fcco.lab.parts import load_data
 from fcco.lab.runs import RunFolder, fresh_folder
 from fcco.lab.train import train
 
@@ -65,6 +66,8 @@ def run_train(command: TrainCommand, console: Console) -> None:
         path = command.out
         _refuse_used(path)
     else:
+        with refusing():  # before there is a folder
+            load_data(check(config).dataset, config.target, config.image_size)
         path = fresh_folder(Path("runs"), f"{Path(config.dataset).stem}-{config.method}")
     with Live(console) as live:
         outcome = train(config, path, resume=command.resume is not None, watch=live)

@@ -63,7 +63,7 @@ class PairPhi:
     ) -> None:
         self._objective, self._views, self._kernel, self._sign, self._table = objective, views, kernel, sign, table
         network = {id(p) for p in objective.model.parameters()}
-        self._own = [p for p in objective.parameters() if p.requires_grad and id(p) not in network]
+        self.own = [p for p in objective.parameters() if p.requires_grad and id(p) not in network]
         size, device = table.values.shape[0], table.values.device
         self._anchor_at = [_places(view.anchors, size, device) for view in views]
         self._other_at = [_places(view.others, size, device) for view in views]
@@ -78,7 +78,7 @@ class PairPhi:
     def everything(self) -> Coefficients:
         """c of every example, all rows anew."""
         c = torch.zeros_like(self._table.values)
-        values, gradients = [], [torch.zeros_like(p) for p in self._own]
+        values, gradients = [], [torch.zeros_like(p) for p in self.own]
         for view, rows in zip(self._views, self.rows, strict=True):
             seen, present, w = self._present(view)
             if not seen.numel() or not present.numel():
@@ -99,7 +99,7 @@ class PairPhi:
     def at(self, id: Tensor) -> Coefficients:
         """c of the examples (K,), whose outputs are fresh; the rows of the others' anchors come from the cache."""
         c = self._table.values.new_zeros(id.shape[0], *self._table.values.shape[1:])
-        values, gradients = [], [torch.zeros_like(p) for p in self._own]
+        values, gradients = [], [torch.zeros_like(p) for p in self.own]
         for number, view in enumerate(self._views):
             rows = self.rows[number]
             seen, present, w = self._present(view)
@@ -162,7 +162,7 @@ class PairPhi:
         with torch.enable_grad():
             f = self._objective.outer(view.blocks[seen], leaf)
             scale = view.anchors.shape[0] / (seen.shape[0] * self._objective.num_blocks)
-            slope, *own = torch.autograd.grad(scale * f.sum(), [leaf, *self._own], allow_unused=True)
+            slope, *own = torch.autograd.grad(scale * f.sum(), [leaf, *self.own], allow_unused=True)
         assert slope is not None
         return f.detach(), slope.to(log_g.dtype), own
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class Coefficients(NamedTuple):
@@ -28,6 +28,8 @@ class Phi(Protocol):
     groups: Tensor | None
     #: whether Phi has such groups at all
     shiftable: bool
+    #: the objective's own variables, not the network's
+    own: list[nn.Parameter]
 
     def everything(self) -> Coefficients:
         """c of every example (N, ...)."""

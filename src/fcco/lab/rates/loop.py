@@ -144,7 +144,7 @@ class Loop:
         w1: (d,) the start.
         seeds: how many.
         normalize: step along z/||z||.
-        mu: weight of (mu/2)||w||^2, added exactly, outside z.
+        mu: a lane's weight of (mu/2)||w||^2, added exactly, outside z; None: 0.
     """
 
     def __init__(
@@ -156,9 +156,10 @@ class Loop:
         seeds: int,
         *,
         normalize: bool = False,
-        mu: float = 0.0,
+        mu: Sequence[float] | None = None,
     ) -> None:
-        self.problem, self.normalize, self.mu = problem, normalize, mu
+        self.problem, self.normalize = problem, normalize
+        self.mu = None if mu is None else _column(list(mu), 2)
         self.w = w1.to(torch.float64).expand(len(methods), seeds, -1).clone()  # (L, S, d)
         self.previous = self.w  # w_0 = w_1
         self.rows = Rows([method.tracker for method in methods], (len(methods), seeds, problem.m))
@@ -258,7 +259,7 @@ class Loop:
         if self.normalize:
             norm = total.norm(dim=-1, keepdim=True)
             step = total / torch.where(norm > 0, norm, 1.0)
-        if self.mu:
+        if self.mu is not None:
             step = step + self.mu * self.w
         self.previous = self.w
         self.w = self.w - self.lr * step

@@ -188,35 +188,51 @@ def sample_table(generator: torch.Generator, m: int, n: int, d: int) -> Tensor:
     return table / table.square().mean(1, keepdim=True).sqrt()
 
 
-def curved(m: int, *, d: int = 5, n: int | None = None, outer: Outer | None = None, q: float = 0.5) -> Problem:
-    """Blocks with their own directions and centres: the tracking and the non-convex problem (issue's form)."""
-    generator = torch.Generator().manual_seed(7)
-    a, c = _normal(generator, m, d) / math.sqrt(d), _normal(generator, m, d)
+def curved(
+    m: int, *, kinds: int | None = None, d: int = 5, n: int | None = None, outer: Outer | None = None
+) -> Problem:
+    """Blocks with their own directions and centres: for tracking, and with the wavy f not convex.
+
+    Args:
+        kinds: how many different blocks; more blocks repeat them, so F does not depend on m. None: m.
+    """
+    generator, q = torch.Generator().manual_seed(7), 0.5
+    kinds = m if kinds is None else kinds
+    a, c = _normal(generator, kinds, d) / math.sqrt(d), _normal(generator, kinds, d)
+    which = torch.arange(m) % kinds
     table = None if n is None else sample_table(generator, m, n, d)
-    return Problem(
-        a - q * c, 0.5 * q * c.square().sum(1), q, 0.5, 1.0, outer or Wavy(), torch.zeros(m, dtype=torch.float64), table
-    )
+    linear, offset = (a - q * c)[which], (0.5 * q * c.square().sum(1))[which]
+    return Problem(linear, offset, q, 0.5, 1.0, outer or Wavy(), torch.zeros(m, dtype=torch.float64), table)
 
 
 def paired(
     m: int,
     *,
     q: float,
-    spread: float = 1.0,
-    d: int = 5,
+    scales: Sequence[float],
     n: int | None = None,
     outer: Outer | None = None,
     tilt: float = 1.5,
+    lopsided: float = 1.0,
 ) -> Problem:
-    """A convex problem with its optimum at w = 0: blocks come in pairs (a, -a) that cancel there.
+    """A convex problem whose optimum is w* = (1, ..., 1): blocks come in pairs that cancel there.
 
-    f_i(u) = h(u) + tilt u rises and g_i is convex, so F is; with tilt > 1 it is strongly convex with
-    mu >= (tilt - 1) q. Coordinate j of the a_i is scaled by spread^(j/2).
+        g_i(w) = a_i . (w - w*) + (q/2)||w - w*||^2 + o_i,    partners a and -lopsided a, same o, slopes to match.
+
+    f_i rises and g_i is convex, so F is; for tilt >= 1.5 it is strongly convex with mu >= q/2, and at w*
+    a direction of scale 0 has curvature q mean f_i'(o_i).
+
+    Args:
+        scales: (d,) standard deviation of each coordinate of the a_i.
+        lopsided: the partners' ratio; 1: mirror images, for which the bias of a plain mini-batch cancels.
     """
-    generator = torch.Generator().manual_seed(11)
-    half = _normal(generator, m // 2, d) * spread ** (torch.arange(d, dtype=torch.float64) / 2)
-    half[:, -1] = 0.0
+    generator, d = torch.Generator().manual_seed(11), len(scales)
+    half = _normal(generator, m // 2, d) * torch.tensor(scales, dtype=torch.float64)
     o = 0.5 * _normal(generator, m // 2)
     table = None if n is None else sample_table(generator, m, n, d)
-    linear, offset = torch.cat([half, -half]), torch.cat([o, o])
-    return Problem(linear, offset, q, 0.5, 1.0, outer or Smooth(), torch.full((m,), tilt, dtype=torch.float64), table)
+    h = (outer or Smooth()).slope(o)
+    partner = (h + tilt) / lopsided - h  # so that f'(o) a - f_partner'(o) lopsided a = 0
+    a, optimum = torch.cat([half, -lopsided * half]), torch.ones(d, dtype=torch.float64)
+    offset = torch.cat([o, o]) - a @ optimum + 0.5 * q * d
+    tilts = torch.cat([torch.full_like(o, tilt), partner])
+    return Problem(a - q * optimum, offset, q, 0.5, 1.0, outer or Smooth(), tilts, table)

@@ -34,12 +34,14 @@ class Metric:
         label: what stands beside the axis.
         short: the same for a table's head.
         lower: whether less is better.
+        listed: whether it has a column among the final values, and a figure.
     """
 
     key: str
     label: str
     short: str
     lower: bool
+    listed: bool = True
 
 
 AXES = (
@@ -55,5 +57,5 @@ METRICS = (
     Metric("ap", "Average precision", "AP", lower=False),
     Metric("tracking_error", "Tracking error ‖u − g‖", "Tracking error", lower=True),
     Metric("gradient_norm", "Gradient norm ‖∇F‖", "Gradient norm", lower=True),
-    Metric("loss_estimate", "Loss estimate of the steps", "Loss estimate", lower=True),
+    Metric("loss_estimate", "Loss estimate of the steps", "Loss estimate", lower=True, listed=False),
 )

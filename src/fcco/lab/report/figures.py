@@ -49,8 +49,8 @@ def style(position: int) -> tuple[str, Any]:
 
 
 def figures_of(curves: Curves) -> Iterator[tuple[Metric, Axis]]:
-    """What is drawn: every metric against the samples, the objective against every axis."""
-    for metric in METRICS:
+    """What is drawn: every listed metric against the samples, the objective against every axis."""
+    for metric in (metric for metric in METRICS if metric.listed):
         for axis in AXES:
             found = [one for one in curves.get(metric.key, []) if one is not None]
             if (axis.key == "samples" or metric.key == "objective") and any(
@@ -70,6 +70,7 @@ def write_figures(groups: Sequence[Group], curves: Curves, stem: Path, note: str
             for ending, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None})):
                 path = stem.with_name(f"{stem.name}-{metric.key.replace('_', '-')}-{axis.key}.{ending}")
                 figure.savefig(path, metadata=metadata)
+                figure.set_layout_engine("none")  # laid out once; the second file keeps it
                 paths.append(path)
     return paths
 
@@ -91,6 +92,8 @@ def draw(groups: Sequence[Group], curves: Sequence[Curve | None], metric: Metric
         shown = [(g, c) for g, c in zip(groups, curves, strict=True) if g.problem == problem and c is not None]
         handles |= _panel(panel, shown, labels, metric, axis)
         panel.set_title(plain(problem) if len(problems) > 1 else "")
+    for panel in panels[::columns]:
+        panel.set_ylabel(metric.label)
     for panel in panels[len(problems) :]:
         panel.set_visible(False)
     figure.legend(handles.values(), map(plain, handles), loc="outside upper center", ncols=legend_columns)
@@ -114,7 +117,6 @@ def _panel(
         panel.fill_between(x, low, one.mean + sd, color=color, alpha=0.18, linewidth=0)
     panel.set_yscale("log" if log else "linear")
     panel.set_xlabel(axis.label)
-    panel.set_ylabel(metric.label)
     if axis.key != "seconds":
         panel.xaxis.set_major_formatter(require("matplotlib.ticker", "the figures of a report").EngFormatter(sep=""))
     return handles

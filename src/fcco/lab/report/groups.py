@@ -10,6 +10,7 @@ from typing import Any, final
 from .runs import Run, natural
 
 PROBLEM = ("dataset", "objective", "model")  # what is not compared: another problem is another chart
+UNNAMED = "problem unknown"  # a run without a configuration
 NOT_COMPARED = {  # the seed, and where a run lies
     *("seed", "name", "run", "run_name", "out", "output", "folder", "directory", "path", "resume"),
     *("run_dir", "run_folder", "output_dir", "out_dir"),
@@ -56,15 +57,17 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
     for run in usable:
         chosen = {name: run.config.get(name) for name in by} if by else _identity(run)
         members.setdefault((_text(run, parts), json.dumps(chosen, sort_keys=True, default=str)), []).append(run)
-    shown = _differing(parts, usable)
+    shown = _differing(parts, [run for run in usable if run.config])
     groups = []
     for (problem, _), together in members.items():
         rivals = [other for (name, _), others in members.items() if name == problem for other in others]
-        name = _text(together[0], shown or parts)
+        name = _text(together[0], shown or parts) or ("" if len(members) == 1 else UNNAMED)
         groups.append(
             Group(_label(together, rivals, parts, by), name, tuple(together), shared(r.config for r in together))
         )
-    return sorted(_distinct(groups), key=lambda group: (natural(group.problem), natural(group.label)))
+    return sorted(
+        _distinct(groups), key=lambda group: (group.problem == UNNAMED, natural(group.problem), natural(group.label))
+    )
 
 
 def _identity(run: Run) -> dict[str, Any]:

@@ -9,9 +9,9 @@ const grouped = (text) => text.replace(/\B(?=(\d{3})+(?!\d))/g, THIN);
 const number = (value, digits = 4) => {
   if (value === null || value === undefined) return "–";
   const e = power(value);
-  if (Number.isInteger(value) && e < 9) return signed(grouped(String(value)));
+  if (Number.isInteger(value) && e < 9) return decimal(value, 0);
   if (e < -3 || e > 8) return `${signed((value / 10 ** e).toFixed(digits - 1))}×10${superscript(e)}`;
-  if (e >= digits - 1) return signed(grouped(value.toFixed(0)));
+  if (e >= digits - 1) return decimal(value, 0);
   return signed(value.toFixed(Math.max(0, digits - 1 - Math.min(e, digits - 1))));
 };
 
@@ -30,9 +30,10 @@ const parts = (mean, sd, units) => {
   const e = power(mean);
   const unit = units && e >= 6 ? 6 : units && e >= 4 ? 3 : e < -3 || e > 8 ? e : 0;
   const [a, b] = [mean / 10 ** unit, (sd ?? 0) / 10 ** unit];
-  const digits = b ? places(b) : units && Number.isInteger(a) ? 0 : Math.max(0, 3 - power(a));
+  const digits = b ? places(b) : Math.max(0, 3 - power(a));
   const mark = unit === 0 ? "" : units && unit === 6 ? "M" : units && unit === 3 ? "k" : `×10${superscript(unit)}`;
-  return [decimal(a, digits), sd === null || sd === undefined ? null : decimal(b, digits), mark];
+  if (sd === null || sd === undefined) return [units ? signed(String(+a.toPrecision(4))) : decimal(a, digits), null, mark];
+  return [decimal(a, digits), decimal(b, digits), mark];
 };
 const within = (mean, sd, units = false) => {
   if (mean === null || mean === undefined) return "–";

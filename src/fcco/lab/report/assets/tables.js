@@ -34,7 +34,8 @@ const finalCell = (value) => {
   };
 };
 const finalTable = (groups, chosen, choose) => {
-  const heads = data.metrics.map((metric) => ({
+  const listed = data.metrics.filter((metric) => metric.listed);
+  const heads = listed.map((metric) => ({
     class: metric.key === chosen ? "number chosen" : "number",
     sort: metric.key === chosen ? (metric.lower ? "ascending" : "descending") : null,
     content: make("button", { type: "button", class: "head", onclick: () => choose(metric.key) },
@@ -47,7 +48,7 @@ const finalTable = (groups, chosen, choose) => {
       const n = Math.max(0, ...Object.values(group.final).map((value) => value.values.length));
       const count = n === group.size ? String(n) : `${n} of ${group.size}`;
       return [named(group), { class: n === group.size ? "number" : "number odd", content: count },
-        ...data.metrics.map((metric) => finalCell(group.final[metric.key])),
+        ...listed.map((metric) => finalCell(group.final[metric.key])),
         ...ends.map((axis) => right(within(group.end[axis.key], null, true)))];
     }));
 };
@@ -88,7 +89,7 @@ const testsTable = (groups, metric) => {
       if (!value.against) return [...start, "", "", "", "", "", "", make("span", { class: "chip good" }, "best mean")];
       const a = value.against;
       return [...start, right(interval(a)), whisker(a, reach), right(chance(a.welch)), right(chance(a.welch_holm)),
-        right(chance(a.permutation)), right(chance(a.permutation_holm)), verdict(a.welch_holm)];
+        right(chance(a.permutation)), right(chance(a.permutation_holm)), { class: "verdict", content: verdict(a.welch_holm) }];
     }));
 };
 const chooseCount = (n, k) => { let c = 1; for (let i = 1; i <= k; i++) c = (c * (n - k + i)) / i; return c; };

@@ -1,0 +1,318 @@
+"""The output memory against the trackers, at equal samples: training objective after tuning.
+
+    python benchmarks/memory.py                          # everything: hours on one core
+    python benchmarks/memory.py --jobs 16                # the same on 16
+    python benchmarks/memory.py --setting pauc-0.1 --method memory sox --quick
+
+Each method's rates and learning rate are tuned on seeds of their own; the best of each then runs on the reported
+seeds. The memory has one setting everywhere, only its learning rate is tuned. It starts with an empty table, so no
+scoring pass is charged (``--scored`` fills it first and takes the steps of that pass off). Parts add up: results are
+kept in results/memory/*.json, and a run that is there already is not run again.
+
+Data: fashion-mnist.npz in the folder that FCCO_DATA names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import fcco
+from fcco.memory import MemoryLoader
+from fcco.objectives.average_precision import AveragePrecision
+from fcco.objectives.base import OutputObjective
+from fcco.objectives.partial_auc import PartialAUC
+from fcco.objectives.pnorm_push import PNormPush
+from fcco.objectives.surrogates import SquaredHinge
+from fcco.sampling import Average, PointLoader
+
+RESULTS = Path(__file__).resolve().parent.parent / "results" / "memory"
+POSITIVES, EXAMPLES, CLASS = 1200, 20000, 6
+RATES = (3e-4, 1e-3, 3e-3, 1e-2)
+TUNING_SEEDS = (100, 101)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A problem: what is minimised, for how many steps, and what counts as zero."""
+
+    make: Callable[[nn.Module, int, int], OutputObjective]
+    steps: int
+    positives: int
+    negatives: int
+    average: Average = Average.OPPOSITE
+    block_label: int = 1
+    least: float = 0.0  # subtracted from the value: the distance to the best possible
+    scent: bool = True
+
+
+def _pauc(temperature: float, positive: float | None = None) -> Callable[[nn.Module, int, int], OutputObjective]:
+    return lambda model, n1, n0: PartialAUC(model, n1, temperature=temperature, positive_temperature=positive)
+
+
+SETTINGS: dict[str, Setting] = {
+    "pauc-1.0": Setting(_pauc(1.0), 2000, 16, 64),
+    "pauc-0.3": Setting(_pauc(0.3), 6000, 16, 64),
+    "pauc-0.1": Setting(_pauc(0.1), 2000, 16, 64),
+    "pauc-0.3-small": Setting(_pauc(0.3), 4000, 4, 16),
+    "ap": Setting(lambda model, n1, n0: AveragePrecision(model, n1), 2000, 16, 64, Average.ALL, 1, -1.0, False),
+    "ap-small": Setting(lambda model, n1, n0: AveragePrecision(model, n1), 4000, 4, 16, Average.ALL, 1, -1.0, False),
+    "two-way": Setting(_pauc(0.3, 1.0), 2000, 16, 64),
+    "push": Setting(
+        lambda model, n1, n0: PNormPush(model, n0, p=4.0, loss=SquaredHinge()), 2000, 16, 64, block_label=0, scent=False
+    ),
+}
+
+
+def _grid(method: str) -> list[dict[str, float]]:
+    """The rates tried beside the learning rate."""
+    if method == "sox":
+        return [{"alpha": alpha, "beta": beta} for alpha in (1.0, 0.1) for beta in (0.03, 0.1, 0.3, 0.9)]
+    if method in ("msvr-v1", "msvr-v2"):
+        alphas = (1.0, 0.1) if method == "msvr-v1" else (0.1, 0.5)
+        return [{"alpha": a, "beta": b, "gamma": c} for a in alphas for b in (0.1, 0.5) for c in (0.1, 1.0)]
+    if method == "scent":
+        return [{"step": step} for step in (0.01, 0.1, 1.0, 10.0)]
+    return [{}]
+
+
+METHODS: dict[str, Callable[..., fcco.Method]] = {
+    "memory": fcco.output_memory,
+    "bsgd": fcco.bsgd,
+    "sox": fcco.sox,
+    "scent": fcco.scent,
+    "msvr-v1": fcco.msvr_v1,
+    "msvr-v2": fcco.msvr_v2,
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run, and what it came to."""
+
+    setting: str
+    method: str
+    lr: float
+    seed: int
+    rates: dict[str, Any] = field(default_factory=dict)
+    scored: bool = False
+
+    @property
+    def key(self) -> str:
+        rates = ",".join(f"{name}={value}" for name, value in sorted(self.rates.items()))
+        return f"{self.setting}|{self.method}|{rates}|lr={self.lr}|seed={self.seed}" + (
+            "|scored" if self.scored else ""
+        )
+
+
+_data: dict[str, Tensor] = {}
+
+
+def data(device: str) -> tuple[Tensor, Tensor]:
+    """x (20,000, 784) and labels: 1,200 of class 6 against 18,800 others."""
+    if not _data:
+        with np.load(Path(os.environ["FCCO_DATA"]) / "fashion-mnist.npz") as file:
+            names = {name.lower(): name for name in file.files}
+            x, y = (file[names[name]] for name in ("x_train", "y_train"))
+        order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0)).numpy()
+        x, y = x[order].reshape(len(y), -1), y[order].reshape(-1)
+        chosen = np.concatenate(
+            [np.flatnonzero(y == CLASS)[:POSITIVES], np.flatnonzero(y != CLASS)[: EXAMPLES - POSITIVES]]
+        )
+        _data["x"] = torch.from_numpy(x[chosen].astype("float32") / 255.0).to(device)
+        _data["y"] = torch.from_numpy((y[chosen] == CLASS).astype("int64")).to(device)
+    return _data["x"], _data["y"]
+
+
+def train(run: Run, device: str) -> dict[str, Any]:
+    """Train, and evaluate the objective exactly at the last iterate."""
+    torch.manual_seed(run.seed)
+    setting, (x, y) = SETTINGS[run.setting], data(device)
+    n1 = int(y.sum())
+    model = nn.Sequential(nn.Linear(x.shape[1], 32), nn.ReLU(), nn.Linear(32, 1)).to(device)
+    objective = setting.make(model, n1, y.shape[0] - n1).to(device)
+    first, second = setting.positives, setting.negatives
+    if setting.block_label == 0:
+        first, second = second, first
+    steps = setting.steps - (math.ceil(EXAMPLES / (first + second)) if run.scored else 0)
+    loader: Any = PointLoader(
+        x, y, first, second, average=setting.average, block_label=setting.block_label,
+        seed=run.seed, steps_per_epoch=steps, chunk=4096,
+    )  # fmt: skip
+    own = loader
+    optimizer = torch.optim.Adam(objective.parameters(), lr=run.lr)
+    solver = fcco.Solver(objective, optimizer, METHODS[run.method](**run.rates), nonfinite="skip")
+    if run.method == "memory":
+        loader = MemoryLoader(solver, own, seed=run.seed)
+        if run.scored:
+            loader.score()
+    start = time.perf_counter()
+    for index, batch in loader:
+        solver.step(index, batch)
+    seconds = time.perf_counter() - start
+    return {**asdict(run), "value": exact(objective, own, x) - setting.least, "seconds": seconds,
+            "samples": solver.samples, "skipped": solver.skipped}  # fmt: skip
+
+
+@torch.no_grad()
+def exact(objective: OutputObjective, loader: PointLoader, x: Tensor) -> float:
+    """F at the weights, from the scores of all examples (two-way: at the best threshold)."""
+    from fcco.memory.pairs import pair_phi
+    from fcco.memory.table import OutputTable
+
+    s = torch.cat([objective.outputs(part) for part in x.split(4096)]).squeeze(1).double()
+    if not bool(torch.isfinite(s).all()):
+        return math.inf
+    table = OutputTable(x.shape[0], (), like=s)
+    table.write(torch.arange(x.shape[0], device=x.device), s, 0)
+    phi = pair_phi(objective, loader, table)
+    assert phi is not None
+    f = phi.everything().f
+    if isinstance(objective, PartialAUC) and objective.positive_temperature is not None:
+        f, tau = objective.temperature * phi.rows[0].squeeze(1), objective.positive_temperature
+        return float(tau * ((f / tau).logsumexp(0) - math.log(f.shape[0])))
+    return float(f.mean())
+
+
+# ---------------------------------------------------------------------- many runs, kept as they come
+
+
+def _work(job: tuple[Run, str]) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    try:
+        return train(*job)
+    except Exception as error:
+        return {**asdict(job[0]), "value": math.inf, "error": f"{type(error).__name__}: {error}"[:300]}
+
+
+class Store:
+    """Results by key, in one JSON file a setting."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.known = folder, dict[str, dict[str, Any]]()
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in folder.glob("runs-*.json"):
+            self.known |= json.loads(file.read_text())
+
+    def run(self, runs: list[Run], device: str, jobs: int) -> None:
+        """Do the runs that are not there yet."""
+        missing = {run.key: run for run in runs if run.key not in self.known}
+        work = [(run, device) for run in missing.values()]
+        for key, result in zip(missing, _map(work, jobs), strict=True):
+            self.known[key] = {name: _plain(value) for name, value in result.items()}
+            if result.get("error"):
+                print("failed:", key, result["error"], flush=True)
+        if work:
+            self.save()
+
+    def save(self) -> None:
+        for setting in SETTINGS:
+            mine = {key: result for key, result in sorted(self.known.items()) if result["setting"] == setting}
+            if mine:
+                (self.folder / f"runs-{setting}.json").write_text(json.dumps(mine, indent=1) + "\n")
+
+    def mean(self, setting: str, method: str, rates: dict[str, Any], lr: float, seeds: tuple[int, ...]) -> list[float]:
+        found = (self.known[Run(setting, method, lr, seed, rates).key]["value"] for seed in seeds)
+        return [math.inf if value is None or not math.isfinite(value) else value for value in found]
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _map(work: list[tuple[Run, str]], jobs: int) -> Iterator[dict[str, Any]]:
+    if jobs == 1 or len(work) < 2:
+        yield from map(_work, work)
+        return
+    with multiprocessing.get_context("spawn").Pool(min(jobs, len(work))) as pool:
+        yield from pool.imap(_work, work, chunksize=1)
+
+
+def compare(store: Store, settings: list[str], methods: list[str], args: argparse.Namespace) -> None:
+    """Tune, run the best on the reported seeds, write the table."""
+    tuning = TUNING_SEEDS[:1] if args.quick else TUNING_SEEDS
+    lrs = RATES[1:3] if args.quick else RATES
+    pairs = [(s, m) for s in settings for m in methods if m != "scent" or SETTINGS[s].scent]
+    grids = {m: _grid(m)[:: 3 if args.quick else 1] for m in methods}
+    store.run([Run(s, m, lr, seed, rates) for s, m in pairs for rates in grids[m] for lr in lrs for seed in tuning],
+              args.device, args.jobs)  # fmt: skip
+    best: dict[tuple[str, str], tuple[dict[str, Any], float]] = {}
+    for s, m in pairs:
+        best[s, m] = min(((rates, lr) for rates in grids[m] for lr in lrs),
+                         key=lambda c: float(np.mean(store.mean(s, m, c[0], c[1], tuning))))  # fmt: skip
+    seeds = tuple(range(2 if args.quick else args.seeds))
+    store.run(
+        [Run(s, m, best[s, m][1], seed, best[s, m][0]) for s, m in pairs for seed in seeds], args.device, args.jobs
+    )
+    if not args.quick and len(methods) == len(METHODS):
+        _write(store, settings, methods, best, seeds, args)
+    for line in table(store, settings, methods, best, seeds):
+        print(line)
+
+
+def table(
+    store: Store,
+    settings: list[str],
+    methods: list[str],
+    best: dict[tuple[str, str], tuple[dict[str, Any], float]],
+    seeds: tuple[int, ...],
+) -> list[str]:
+    """Rows of Markdown: mean and standard deviation, and the memory over the best of the others."""
+    lines = ["| setting | " + " | ".join(methods) + " | memory / best other |", "|---" * (len(methods) + 2) + "|"]
+    for s in settings:
+        found = {m: store.mean(s, m, *best[s, m], seeds) for m in methods if (s, m) in best}
+        cells = [f"{np.mean(found[m]):.5f} ± {np.std(found[m]):.5f}" if m in found else "-" for m in methods]
+        others = [float(np.mean(values)) for m, values in found.items() if m != "memory"]
+        ratio = f"{np.mean(found['memory']) / min(others):.3f}" if others and "memory" in found else "-"
+        lines.append(f"| {s} | " + " | ".join(cells) + f" | {ratio} |")
+    return lines
+
+
+def _write(
+    store: Store,
+    settings: list[str],
+    methods: list[str],
+    best: dict[tuple[str, str], tuple[dict[str, Any], float]],
+    seeds: tuple[int, ...],
+    args: argparse.Namespace,
+) -> None:
+    chosen = {f"{s}|{m}": {"rates": rates, "lr": lr} for (s, m), (rates, lr) in best.items()}
+    about = {
+        "torch": torch.__version__, "python": platform.python_version(), "machine": platform.machine(),
+        "device": args.device, "tuning_seeds": TUNING_SEEDS, "seeds": seeds, "learning_rates": RATES,
+        "grids": {m: _grid(m) for m in methods}, "memory": asdict(fcco.memory.OutputMemory()), "chosen": chosen,
+        "optimizer": "Adam, constant learning rate", "model": "784-32-1, ReLU", "data": f"Fashion-MNIST, class {CLASS}: "
+        f"{POSITIVES} of {EXAMPLES}", "steps": {s: SETTINGS[s].steps for s in settings},
+    }  # fmt: skip
+    (store.folder / "configuration.json").write_text(json.dumps(about, indent=1) + "\n")
+    (store.folder / "table.md").write_text("\n".join(table(store, settings, methods, best, seeds)) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--setting", nargs="+", choices=SETTINGS, default=list(SETTINGS))
+    parser.add_argument("--method", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="two learning rates, a third of the rates, two seeds")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    args = parser.parse_args()
+    compare(Store(args.results / "quick" if args.quick else args.results), args.setting, args.method, args)
+
+
+if __name__ == "__main__":
+    main()

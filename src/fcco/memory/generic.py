@@ -1,0 +1,169 @@
+"""GenericPhi: F as a function of the table for every OutputObjective: its own values and outer, over all pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fcco.memory.phi import Coefficients
+from fcco.memory.table import OutputTable
+from fcco.objectives.base import OutputObjective
+from fcco.objectives.multitask_auc import MultiTaskAUC, labelled
+from fcco.objectives.ndcg import PairObjective
+from fcco.sampling.batch import Batch
+from fcco.sampling.loader import Loader
+
+
+@final
+class GenericPhi:
+    """Runs the objective over the loader's full pass with outputs from the table in place of the network's.
+
+    The reference for the fast forms, and what the other objectives use: exact, at the price of every pair. Blocks
+    whose own example was never seen, and those with nobody to compare with, take no part.
+
+    Args:
+        objective: gives g (``values``) and f (``outer``).
+        loader: its full pass says who is compared with whom.
+        table: where the outputs come from.
+        chunk: examples a piece of the pass has.
+    """
+
+    shiftable: bool
+
+    def __init__(self, objective: OutputObjective, loader: Loader, table: OutputTable, chunk: int = 1024) -> None:
+        self._objective, self._loader, self._table, self._chunk = objective, loader, table, chunk
+        network = {id(p) for p in objective.model.parameters()}
+        self.own = [p for p in objective.parameters() if p.requires_grad and id(p) not in network]
+        device = table.values.device
+        self._log = torch.tensor(objective.log, device=device)
+        self._blocks = torch.arange(objective.num_blocks, device=device)
+        self.groups = objective.item_query.to(device) if isinstance(objective, PairObjective) else None
+        self.shiftable = table.values.dim() == 1 or (table.values.dim() == 2 and not self._moves_with_a_shift())
+        self._c: Tensor | None = None  # of the last look, for objectives that fall into parts
+
+    def _moves_with_a_shift(self) -> bool:
+        return isinstance(self._objective, MultiTaskAUC) and self._objective.a is not None
+
+    def pairs(self) -> int:
+        return 4 * self._objective.num_blocks * self._loader.num_examples
+
+    def everything(self) -> Coefficients:
+        result = self._evaluate(self._blocks)
+        self._c = result.c.clone()
+        return result
+
+    def at(self, id: Tensor) -> Coefficients:
+        if not isinstance(self._objective, PairObjective) or self._table.missing:
+            result = self.everything()
+            return result._replace(c=result.c[id])
+        query = self._objective.item_query
+        touched = torch.isin(query[self._objective.block_item], query[id])
+        result = self._evaluate(self._blocks[touched])
+        return result._replace(c=result.c[id])
+
+    # ------------------------------------------------------------------ the two passes
+
+    def _evaluate(self, blocks: Tensor) -> Coefficients:
+        table, objective, m = self._table, self._objective, self._objective.num_blocks
+        c, own = torch.zeros_like(table.values), [torch.zeros_like(p) for p in self.own]
+        factor = self._factors(blocks) if table.missing else None
+        with torch.no_grad():
+            u, met = self._rows(blocks, factor)
+        index = blocks[met[blocks]]
+        if not index.numel():
+            return Coefficients(c, c.new_zeros(0), own)
+        share = blocks.shape[0] / (index.shape[0] * m)
+        with torch.enable_grad():
+            leaf = u[index].requires_grad_()
+            f = objective.outer(index, leaf)
+            slopes, *parts = torch.autograd.grad(share * f.sum(), [leaf, *self.own], allow_unused=True)
+        _add(own, parts)
+        assert slopes is not None
+        slope = torch.zeros_like(u).index_copy(0, index, slopes)
+        for some, batch in self._pieces(blocks, factor):
+            with torch.enable_grad():
+                outputs = table.values[batch.id].requires_grad_()
+                g = objective.values(some, outputs, batch)
+                rows = g.detach().to(u.dtype)
+                weight = torch.where(self._log, slope[some] * (rows - u[some]).exp(), slope[some])
+                push, *parts = torch.autograd.grad(g, [outputs, *self.own], weight.to(g.dtype), allow_unused=True)
+            if push is not None:
+                c.index_add_(0, batch.id, push)
+            _add(own, parts)
+        return Coefficients(c, f.detach(), own)
+
+    def _rows(self, blocks: Tensor, factor: Tensor | None) -> tuple[Tensor, Tensor]:
+        """g (m, dim), of the blocks asked for, and which of them (m,) were met."""
+        objective = self._objective
+        shape, device = (objective.num_blocks, objective.dim), self._table.values.device
+        dtype = torch.promote_types(self._table.values.dtype, torch.float32)
+        u = torch.where(self._log, -torch.inf, torch.zeros(shape, dtype=dtype, device=device))
+        met = torch.zeros(shape[0], dtype=torch.bool, device=device)
+        for some, batch in self._pieces(blocks, factor):
+            g = objective.values(some, self._table.values[batch.id], batch).to(dtype)
+            u[some] = torch.where(self._log, torch.logaddexp(u[some], g), u[some] + g)
+            met[some] = True
+        return u, met
+
+    def _pieces(self, blocks: Tensor, factor: Tensor | None) -> Iterator[tuple[Tensor, Batch]]:
+        """The pass without those never seen; every piece names a block once."""
+        device, seen = self._table.values.device, self._table.seen
+        for index, batch in self._loader._chunks(blocks.to(self._loader.device), self._chunk):
+            index, batch = index.to(device), batch.to(device)
+            if factor is not None:
+                index, batch = self._without_unseen(index, batch, seen, factor)
+            if index.numel():
+                yield index, batch
+
+    # ------------------------------------------------------------------ examples never seen
+
+    def _without_unseen(self, index: Tensor, batch: Batch, seen: Tensor, factor: Tensor) -> tuple[Tensor, Batch]:
+        kept = seen[batch.id]
+        place = kept.cumsum(0) - 1
+        assert batch.weight is not None
+        weight = batch.weight * self._class_factor(index, batch, factor)
+        there = factor[index].isfinite().all(1) & ((weight * kept) != 0).any(1)
+        if batch.anchor is not None:
+            there &= kept[batch.anchor]
+        rest = Batch(
+            None,
+            batch.id[kept],
+            None if batch.y is None else batch.y[kept],
+            None if batch.anchor is None else place[batch.anchor][there],
+            weight=weight[there][:, kept],
+        )
+        return index[there], rest
+
+    def _class_factor(self, index: Tensor, batch: Batch, factor: Tensor) -> Tensor:
+        return torch.where(self._classes(index, batch), factor[index][:, 1:], factor[index][:, :1])
+
+    def _classes(self, index: Tensor, batch: Batch) -> Tensor:
+        """(B, K) bool: which examples are positives, where each class has a mean of its own."""
+        if isinstance(self._objective, MultiTaskAUC):
+            return labelled(index, replace(batch, serves=None))[0]
+        return torch.zeros(index.shape[0], len(batch), dtype=torch.bool, device=index.device)
+
+    def _factors(self, blocks: Tensor) -> Tensor:
+        """(m, 2): what weights are multiplied by so that those seen stand for all; for negatives and positives."""
+        device, seen = self._table.values.device, self._table.seen
+        whole = torch.zeros(self._objective.num_blocks, 2, dtype=torch.float64, device=device)
+        there = torch.zeros_like(whole)
+        for index, batch in self._loader._chunks(blocks.to(self._loader.device), self._chunk):
+            index, batch = index.to(device), batch.to(device)
+            assert batch.weight is not None
+            positive = self._classes(index, batch)
+            for place, mask in enumerate((~positive, positive)):
+                weight = (batch.weight * mask).to(whole.dtype)
+                whole[:, place].index_add_(0, index, weight.sum(1))
+                there[:, place].index_add_(0, index, (weight * seen[batch.id]).sum(1))
+        return torch.where(whole == 0, 1.0, whole / there)
+
+
+def _add(totals: list[Tensor], parts: list[Tensor | None]) -> None:
+    for total, part in zip(totals, parts, strict=True):
+        if part is not None:
+            total += part

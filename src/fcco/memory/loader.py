@@ -1,0 +1,174 @@
+"""MemoryLoader: draws examples by their current importance, a fixed number of steps ahead."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from fcco import _checks
+from fcco.memory.draws import Drawn, Stratum
+from fcco.memory.memory import Memory
+from fcco.objectives.base import OutputObjective
+from fcco.sampling.batch import Batch
+from fcco.sampling.blocks import rank_seed
+from fcco.sampling.loader import Loader
+from fcco.sampling.points import PointLoader
+from fcco.sampling.source import DatasetSource, Request
+
+if TYPE_CHECKING:
+    from fcco.solver import Solver
+
+
+class _Plan(NamedTuple):
+    """Examples drawn, but not fetched."""
+
+    drawn: Drawn
+    seed: int
+
+
+@final
+class MemoryLoader:
+    """An iterable of ``(index, Batch)`` for a solver with :func:`fcco.output_memory`; index is ``batch.id``.
+
+    It takes the place of the loader that it is made from, and shares the table of outputs with the solver. Each step
+    draws a fixed number of examples from every stratum with replacement, by the chances of the last refresh. Draws
+    happen in this process, ``ahead`` steps before they are used whatever the number of workers, and belong to the
+    state. ``batch.probability`` (K,) is q of each example, ``batch.weight`` (K,) how often it was drawn, over B.
+
+    Args:
+        solver: with the method :func:`fcco.output_memory`.
+        loader: the objective's own loader; gives the data, the structure and the sizes.
+        draws: examples a step where the loader's blocks are not the examples of one class; None: its blocks and
+            samples of each class.
+        ahead: steps between a draw and its use; at least twice the number of workers.
+        seed: of the draws; None: the loader's.
+
+    Example:
+        >>> import fcco
+        >>> from fcco.objectives.partial_auc import PartialAUC
+        >>> from fcco.sampling import Average, PointLoader
+        >>> labels = torch.tensor([1, 0, 0, 1, 0, 0, 0, 0])
+        >>> objective = PartialAUC(torch.nn.Linear(4, 1), num_blocks=2)
+        >>> optimizer = torch.optim.Adam(objective.parameters())
+        >>> solver = fcco.Solver(objective, optimizer, fcco.output_memory())
+        >>> loader = MemoryLoader(solver, PointLoader(torch.randn(8, 4), labels, 1, 3, average=Average.OPPOSITE))
+        >>> for index, batch in loader:
+        ...     report = solver.step(index, batch)
+        >>> report.step
+        2
+    """
+
+    def __init__(
+        self, solver: Solver, loader: Loader, *, draws: int | None = None, ahead: int = 4, seed: int | None = None
+    ) -> None:
+        settings, objective = solver.method.memory, solver.objective
+        if settings is None or not isinstance(objective, OutputObjective):
+            raise TypeError(f"solver must use fcco.output_memory with an OutputObjective, got {solver!r}")
+        if loader.num_blocks != objective.num_blocks:
+            raise ValueError(f"loader has {loader.num_blocks} blocks, the objective {objective.num_blocks}")
+        self.ahead = _checks._number("ahead", ahead) and int(ahead)
+        workers = loader._options.get("num_workers", 0) if isinstance(loader._source, DatasetSource) else 0
+        if self.ahead < 2 * workers:
+            raise ValueError(f"ahead must be at least {2 * workers} (twice the workers), got {ahead}")
+        self.loader, self._settings = loader, settings
+        like = solver.table.rows[:0]
+        self.memory = Memory(objective, loader, strata_of(loader, draws), settings, like)
+        solver.memory = self.memory
+        start = loader._options.get("seed", 0) if seed is None else seed
+        self._generator = torch.Generator().manual_seed(rank_seed(start, 0))  # the same on every rank
+        self._queue: deque[_Plan] = deque()
+        self._epoch = self._step = self._turn = 0
+        self._resumed = False
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Batch]]:
+        """A new epoch; right after ``load_state_dict`` the rest of the epoch that was saved."""
+        self._turn += 1
+        turn, self._step, self._resumed = self._turn, self._step if self._resumed else 0, False
+        asked: deque[_Plan] = deque()
+
+        def requests(steps: int) -> Iterator[Request]:
+            for number in range(steps):
+                plan = self._queue[number - (self._step - first)]
+                asked.append(plan)
+                yield plan.seed, plan.drawn.id
+
+        first = self._step
+        fetched: Iterator[Any] | None = None
+        while self._step < len(self):
+            if turn != self._turn:
+                raise RuntimeError("another iteration over this loader has begun")
+            while len(self._queue) <= self.ahead:
+                self._queue.append(self._plan())
+            if fetched is None:
+                fetched = iter(self.loader._source.fetch(requests(len(self) - first), keep=True))
+            x = next(fetched)
+            plan = asked.popleft()
+            batch = self._batch(plan.drawn, x)
+            self._queue.popleft()
+            self._step += 1
+            yield batch.id, batch
+        self._step, self._epoch = 0, self._epoch + 1
+
+    def _plan(self) -> _Plan:
+        share = (self.loader._share.rank, self.loader._share.world)
+        parts = [chances.draw(self._settings.importance, self._generator, share) for chances in self.memory.chances]
+        drawn = Drawn(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+        drawn = Drawn(*(tensor.to(self.loader.device) for tensor in drawn))
+        return _Plan(drawn, self.loader._source.seed(self._generator))
+
+    def _batch(self, drawn: Drawn, x: Any) -> Batch:
+        batch = Batch(x, drawn.id, self.loader._labels_at(drawn.id), weight=drawn.weight)
+        return replace(batch, probability=drawn.probability)
+
+    # ------------------------------------------------------------------ resuming
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands; the draws in flight are part of it."""
+        return {
+            "kind": self._kind(),
+            "epoch": self._epoch,
+            "step": self._step,
+            "random": self._generator.get_state(),
+            "queue": [([tensor.clone() for tensor in plan.drawn], plan.seed) for plan in self._queue],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state: the next iteration yields the rest of its epoch."""
+        missing = [name for name in ("kind", "epoch", "step", "random", "queue") if name not in state]
+        if missing:
+            raise ValueError(f"the state is not one of a MemoryLoader: it lacks {', '.join(missing)}")
+        if list(state["kind"]) != self._kind():
+            raise ValueError(f"the state is of {list(state['kind'])}, this loader is {self._kind()}")
+        self._generator.set_state(state["random"].cpu())
+        device = self.loader.device
+        self._queue = deque(_Plan(Drawn(*(t.to(device) for t in drawn)), seed) for drawn, seed in state["queue"])
+        self._epoch, self._step, self._resumed = state["epoch"], state["step"], True
+        self._turn += 1
+
+    def _kind(self) -> list[Any]:
+        draws = [chances.draws for chances in self.memory.chances]
+        return [type(self.loader).__name__, self.loader.num_examples, len(self), self.ahead, draws]
+
+    def __repr__(self) -> str:
+        return f"MemoryLoader({self.loader!r}, {self.ahead} steps ahead)"
+
+
+def strata_of(loader: Loader, draws: int | None) -> list[Stratum]:
+    """The two classes where the loader knows them, else all examples together."""
+    if isinstance(loader, PointLoader) and draws is None:
+        return [
+            Stratum(loader.block_example, loader.blocks_per_step),
+            Stratum(loader._other, loader.samples_per_step),
+        ]
+    everyone = torch.arange(loader.num_examples, device=loader.device)
+    if isinstance(loader, PointLoader):
+        everyone = torch.cat([loader.block_example, loader._other]).sort().values
+    return [Stratum(everyone, max(2, loader.num_examples // len(loader)) if draws is None else draws)]

@@ -1,0 +1,136 @@
+"""Memory: the table, Phi at it, and the chances of the next draws; shared by the solver and its loader."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from fcco.memory.draws import Chances, Stratum, balanced, capped, pushes
+from fcco.memory.generic import GenericPhi
+from fcco.memory.pairs import pair_phi
+from fcco.memory.phi import Coefficients, Phi
+from fcco.memory.settings import OutputMemory
+from fcco.memory.table import OutputTable
+from fcco.objectives.base import OutputObjective
+from fcco.sampling.loader import Loader
+
+
+class Figures(NamedTuple):
+    """What the last step saw, as () tensors (no device waits for them)."""
+
+    change: Tensor  # root mean square of fresh - stale over the drawn examples that had an entry
+    spread: Tensor  # root mean square of their stale outputs about the mean
+    cut: Tensor  # share of the pushes that were capped
+
+
+@final
+class Memory:
+    """State and rules of the output memory.
+
+    Args:
+        objective: F.
+        loader: gives the data's structure (who is compared with whom).
+        strata: what the draws are made from.
+        settings: see :class:`OutputMemory`.
+        like: gives dtype and device of the table.
+    """
+
+    def __init__(
+        self, objective: OutputObjective, loader: Loader, strata: list[Stratum], settings: OutputMemory, like: Tensor
+    ) -> None:
+        self.objective, self.loader, self.settings, self._like = objective, loader, settings, like
+        self.chances = [Chances(stratum, like.device) for stratum in strata]
+        stratum_of = torch.full((loader.num_examples,), -1, dtype=torch.int64, device=like.device)
+        for number, chances in enumerate(self.chances):
+            stratum_of[chances.members] = number
+        self._stratum_of = stratum_of
+        self.table: OutputTable | None = None
+        self.phi: Phi | None = None
+        self.refreshed = 0  # when the chances were last renewed
+        self.figures: Figures | None = None
+        self.period = 1 if settings.refresh is None else settings.refresh
+
+    def begin(self, shape: tuple[int, ...]) -> OutputTable:
+        """The table, made when the shape of an output is known."""
+        if self.table is None:
+            self.table = OutputTable(self.loader.num_examples, shape, like=self._like)
+            fast = pair_phi(self.objective, self.loader, self.table)
+            self.phi = GenericPhi(self.objective, self.loader, self.table) if fast is None else fast
+        if self.table.values.shape[1:] != shape:
+            raise ValueError(f"outputs must keep the shape {tuple(self.table.values.shape[1:])}, got {shape}")
+        return self.table
+
+    def coefficients(self, id: Tensor) -> Coefficients:
+        """c of the examples (K,) at the table."""
+        assert self.phi is not None
+        with torch.no_grad():
+            return self.phi.at(id)
+
+    def weigh(self, id: Tensor, probability: Tensor, weight: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        """v = c weight/q (K, ...), capped within each stratum and balanced; and the share that was capped."""
+        assert self.phi is not None
+        ratio = (weight / probability).to(c.dtype).reshape(-1, *[1] * (c.dim() - 1))
+        v, cut = c * ratio, c.new_zeros(())
+        if self.settings.cap is not None:
+            stratum = self._stratum_of[id]
+            for number in range(len(self.chances)):
+                mine = (stratum == number).nonzero()[:, 0]
+                if mine.numel():
+                    v[mine], share = capped(v[mine], weight[mine], self.settings.cap)
+                    cut = cut + share * mine.numel() / id.numel()
+        if self.settings.balance and self.phi.shiftable:
+            v = balanced(v, None if self.phi.groups is None else self.phi.groups[id])
+        return v, cut
+
+    def add_own(self, gradients: list[Tensor]) -> None:
+        """Add the gradients of the objective's own variables to ``p.grad``."""
+        assert self.phi is not None
+        for p, gradient in zip(self.phi.own, gradients, strict=True):
+            p.grad = gradient.to(p.dtype) if p.grad is None else p.grad + gradient.to(p.dtype)
+
+    def refresh(self, step: int) -> None:
+        """Evaluate Phi at the whole table and renew the chances, where it is time to."""
+        if self.phi is None or self.table is None or step - self.refreshed < self.period:
+            return
+        with torch.no_grad():
+            c = self.phi.everything().c
+        for chances in self.chances:
+            chances.update(pushes(c, chances, self.table.seen))
+        self.refreshed = step
+
+    def value(self) -> float:
+        """F at the table."""
+        if self.phi is None:
+            raise RuntimeError("the table is empty: no step was taken yet")
+        with torch.no_grad():
+            return float(self.phi.everything().f.mean())
+
+    # ------------------------------------------------------------------ resuming
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "shape": None if self.table is None else list(self.table.values.shape[1:]),
+            "table": None if self.table is None else self.table.state_dict(),
+            "rows": [rows.clone() for rows in getattr(self.phi, "rows", [])],
+            "push": [chances.push.clone() for chances in self.chances],
+            "refreshed": self.refreshed,
+            "period": self.period,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if len(state["push"]) != len(self.chances):
+            raise ValueError(f"the state has {len(state['push'])} strata, this memory {len(self.chances)}")
+        if state["shape"] is None:
+            self.table = self.phi = None
+        else:
+            if state["table"]["values"].shape[0] != self.loader.num_examples:
+                raise ValueError(f"the state is of {state['table']['values'].shape[0]} examples, the data has others")
+            self.begin(tuple(state["shape"])).load_state_dict(state["table"])
+            for rows, saved in zip(getattr(self.phi, "rows", []), state["rows"], strict=True):
+                rows.copy_(saved)
+        for chances, push in zip(self.chances, state["push"], strict=True):
+            if push.numel():
+                chances.update(push.to(chances.members.device))
+        self.refreshed, self.period = state["refreshed"], state["period"]

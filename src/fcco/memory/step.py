@@ -1,0 +1,114 @@
+"""The step of the output memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import Tensor
+
+from fcco.evaluate import NonFiniteError, clear
+from fcco.memory.memory import Figures, Memory
+from fcco.memory.table import Entries
+from fcco.objectives.base import OutputObjective
+from fcco.report import Report
+from fcco.rewind import uninterrupted
+from fcco.sampling.batch import Batch
+
+if TYPE_CHECKING:
+    from fcco.solver import Solver
+
+
+@final
+class Pass:
+    """One look at the drawn examples; what the solver's own ``Draw`` is to a look at blocks."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.index, self.data = batch.id, (batch,)
+        self.finite = torch.ones_like(batch.id, dtype=torch.bool)
+
+    def culprits(self) -> list[int]:
+        """The finiteness of outputs is checked one by one; no more is known of a gradient."""
+        return []
+
+    def settle(self) -> None:
+        """There was one pass only: buffers are as it left them."""
+
+
+def memory_step(solver: Solver, data: tuple[Any, ...]) -> Report:
+    """Take one step along sum_k v_k grad s_k; where it fails, everything is as it was."""
+    memory, batch = _checked(solver, data)
+    old: list[Entries] = []
+    try:
+        with solver._all_or_nothing():
+            return _step(solver, memory, batch, old)
+    except BaseException as error:
+        if old and memory.table is not None:
+            memory.table.put_back(old[0])
+        if not isinstance(error, NonFiniteError) or solver.nonfinite == "raise":
+            raise
+    solver.samples += len(batch)
+    solver.skipped += 1
+    return Report(solver.t, solver.samples, solver.oracle, True, None, None, None)
+
+
+def _checked(solver: Solver, data: tuple[Any, ...]) -> tuple[Memory, Batch]:
+    if solver.memory is None:
+        raise RuntimeError(f"{solver.method.name} needs a fcco.memory.MemoryLoader(solver, loader) to draw from")
+    objective = solver.objective
+    assert isinstance(objective, OutputObjective)
+    batch = objective._batch(data)
+    if batch.probability is None or batch.weight is None:
+        raise ValueError("batch.probability and batch.weight must be given: the batches of a MemoryLoader have them")
+    return solver.memory, batch.to(solver.parameters[0].device)
+
+
+def _step(solver: Solver, memory: Memory, batch: Batch, old: list[Entries]) -> Report:
+    t, objective, look = solver.t + 1, memory.objective, Pass(batch)
+    clear(solver.parameters)
+    with solver._evaluator.no_sync():
+        s = objective.outputs(batch.x)
+        fresh = _one_each(s, batch)
+        look.finite = torch.isfinite(fresh.flatten(1) if fresh.dim() > 1 else fresh.unsqueeze(1)).all(1)
+        if not bool(look.finite.all()):
+            solver._raise_nonfinite(look)
+        table = memory.begin(tuple(fresh.shape[1:]))
+        old.append(table.read(batch.id))
+        table.write(batch.id, fresh, t)
+        found = memory.coefficients(batch.id)
+        assert batch.probability is not None
+        assert batch.weight is not None
+        v, cut = memory.weigh(batch.id, batch.probability, batch.weight, found.c)
+        s.backward(v.reshape(s.shape).to(s.dtype))
+        memory.add_own(found.own)
+    solver._finish_z(solver._first_weights(solver.method.estimator.weights(t)), look)
+    with uninterrupted():
+        solver._store(t, look)
+        solver.samples += len(batch)
+        solver.oracle = solver.oracle.plus(g=len(batch), j=len(batch))
+        solver.t = t
+        solver.optimizer.step()
+        memory.figures = _figures(old[0], table.values[batch.id], cut)
+        memory.refresh(t)
+    return Report(t, solver.samples, solver.oracle, False, found.f, None, None)
+
+
+def _one_each(s: Tensor, batch: Batch) -> Tensor:
+    """Outputs without graph: (K,) where they are one score an example, else (K, ...)."""
+    if not isinstance(s, Tensor) or s.dim() == 0 or s.shape[0] != len(batch):
+        got = tuple(s.shape) if isinstance(s, Tensor) else type(s).__name__
+        raise ValueError(f"the model must return one row an example, {len(batch)} of them, got {got}")
+    fresh = s.detach()
+    return fresh.squeeze(1) if fresh.dim() == 2 and fresh.shape[1] == 1 else fresh
+
+
+def _figures(old: Entries, fresh: Tensor, cut: Tensor) -> Figures:
+    known = (old.written >= 0).to(fresh.dtype)
+    count = known.sum().clamp(min=1.0)
+    flat, stale = fresh.reshape(fresh.shape[0], -1), old.values.reshape(fresh.shape[0], -1)
+    mean = (stale * known.unsqueeze(1)).sum(0) / count
+
+    def root(x: Tensor) -> Tensor:
+        return ((x.square().sum(1) * known).sum() / count).sqrt()
+
+    return Figures(root(flat - stale), root(stale - mean), cut)

@@ -1,0 +1,152 @@
+"""Two ranks: each on its own blocks, together equal to one rank on the joined batch. Real processes, joined by gloo."""
+
+import pytest
+import torch
+
+import fcco
+from tests import ranks
+from tests.ranks import Pool
+from tests.trials import assert_same
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Two ranks for all tests of this file."""
+    pool = Pool(tmp_path_factory.mktemp("ranks"))
+    try:
+        yield pool
+    finally:
+        pool.close()
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def assert_close(two, one, tolerance=1e-12):
+    """Relative difference of everything, tensor by tensor; both ranks hold the same bits."""
+    assert all(isinstance(answer, dict) for answer in two), two
+    assert_same(*two)
+    assert two[0]["t"] == one["t"]
+    assert torch.equal(two[0]["visited"], one["visited"])
+    for key in ("weights", "z", "previous", "adam", "rows"):
+        assert (two[0][key] is None) == (one[key] is None), key
+        pairs = zip(_list(two[0][key]), _list(one[key]), strict=True)
+        for x, y in pairs:
+            assert (x - y).norm() <= tolerance * (y.norm() + 1e-300), key
+
+
+def _list(value):
+    return [] if value is None else value if isinstance(value, list) else [value]
+
+
+@pytest.mark.parametrize("name", fcco.METHODS)
+def test_two_ranks_equal_one_on_the_joined_batch(name, pair):
+    assert_close(pair.run(ranks.train, name=name), ranks.train(name))
+
+
+@pytest.mark.parametrize("option", [{"radius": 0.3}, {"normalize": True}, {"u0": 0.0, "z0": 0.0}], ids=str)
+def test_two_ranks_equal_one_with_options(option, pair):
+    assert_close(pair.run(ranks.train, name="msvr-v2", **option), ranks.train("msvr-v2", **option))
+
+
+MOVED = ("sox", "soap", "msvr-v1", "msvr-v2", "msvr-v3", "variant-v2", "variant-v3")
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_saved_on_two_ranks_and_continued_on_one(name, pair, tmp_path):
+    pair.run(ranks.train, name=name, last=4, save=str(tmp_path / "two.pt"))
+    one = ranks.train(name, first=5, load=tmp_path / "two.pt")
+    assert_close([one, one], ranks.train(name))
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_saved_on_one_rank_and_continued_on_two(name, pair, tmp_path):
+    ranks.train(name, last=4, save=tmp_path / "one.pt")
+    assert_close(pair.run(ranks.train, name=name, first=5, load=str(tmp_path / "one.pt")), ranks.train(name))
+
+
+def test_two_ranks_resumed_equal_two_ranks_uninterrupted(pair, tmp_path):
+    """Bit for bit: each rank's own draws of blocks, samples and masks among them."""
+    path = str(tmp_path / "two.pt")
+    whole = pair.run(ranks.train_on_draws, steps=10)
+    first = pair.run(ranks.train_on_draws, steps=5, save=path)
+    rest = pair.run(ranks.train_on_draws, steps=5, load=path, seed=9)
+    for rank in range(2):
+        assert_same(whole[rank][0], rest[rank][0])
+        assert_same(whole[rank][1], first[rank][1] + rest[rank][1])
+        assert_same(whole[rank][2:], rest[rank][2:])
+    assert all(bool((blocks % 2 == rank).all()) for rank in range(2) for blocks in whole[rank][1])
+    assert_same(whole[0][0], whole[1][0])
+
+
+@pytest.mark.parametrize("how", ["g", "gradient"])
+@pytest.mark.parametrize(("name", "t"), [("sox", 3), ("msvr-v2", 1), ("msvr-v2", 4), ("variant-v2", 3)])
+def test_not_finite_on_one_rank_raises_on_both(name, t, how, pair):
+    clean = ranks.train(name, last=t + 2)
+    healthy, spoilt = pair.run(ranks.fail_once, name=name, how=how, t=t)
+    assert "another rank" in healthy[0][0]
+    assert healthy[0][1] == []
+    assert "block 1" in spoilt[0][0]
+    assert spoilt[0][1] == [1]
+    assert healthy[1]
+    assert spoilt[1]
+    assert_close([healthy[2], spoilt[2]], clean)
+
+
+@pytest.mark.parametrize("how", ["g", "gradient"])
+@pytest.mark.parametrize("t", [1, 5], ids=["first", "later"])
+@pytest.mark.parametrize("name", ["msvr-v3", "variant-v3"])
+def test_not_finite_in_the_full_pass_of_one_rank_raises_on_both(name, t, how, pair):
+    clean = ranks.train(name, last=t + 2)
+    healthy, spoilt = pair.run(ranks.fail_once, name=name, how=how, t=t)
+    assert "another rank" in healthy[0][0]
+    assert "full_pass" in spoilt[0][0]
+    assert 1 in spoilt[0][1]
+    assert healthy[1]
+    assert spoilt[1]
+    assert_close([healthy[2], spoilt[2]], clean)
+
+
+@pytest.mark.parametrize("name", ["sox", "msvr-v2", "msvr-v3"])
+def test_not_finite_on_one_rank_is_skipped_on_both(name, pair):
+    answers = pair.run(ranks.fail_once, name=name, how="g", t=3, nonfinite="skip")
+    assert [answer[:2] for answer in answers] == [(True, True)] * 2
+    assert_close([answer[2] for answer in answers], ranks.train(name, last=5))
+
+
+@pytest.mark.parametrize("name", ["soap", "msvr-v2", "msvr-v3"])
+def test_diagnosis(name, pair):
+    two, one = pair.run(ranks.diagnose, name=name), ranks.diagnose(name)
+    assert two[0] == two[1]
+    assert two[0] == pytest.approx(one, rel=1e-9)
+
+
+def test_diagnosis_that_is_not_finite_on_one_rank_raises_on_both(pair):
+    (first, _, none), (second, says, blocks) = pair.run(ranks.diagnose_spoilt)
+    assert first == second == "NonFiniteError"
+    assert "block 1" in says
+    assert (none, blocks) == ([], [1])
+
+
+def test_each_rank_has_its_own_blocks(pair):
+    answers = pair.run(ranks.foreign_block)
+    for rank, (kind, says, _) in enumerate(answers):
+        assert kind == "ValueError"
+        assert f"rank {rank} does not own: {1 - rank}" in says
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (ranks.too_few_blocks, "num_blocks must be at least the number of ranks 2, got 1"),
+        (ranks.uneven_sampler, "blocks_per_step must be a multiple of the 2 ranks, got 3"),
+    ],
+)
+def test_what_two_ranks_cannot_share(function, says, pair):
+    for kind, said, _ in pair.run(function):
+        assert (kind, said) == ("ValueError", says)
