@@ -1,5 +1,7 @@
 """Two ranks: each on its own blocks, together equal to one rank on the joined batch. Real processes, joined by gloo."""
 
+import functools
+
 import pytest
 import torch
 
@@ -40,13 +42,19 @@ def assert_close(two, one, tolerance=1e-12):
             assert (x - y).norm() <= tolerance * (y.norm() + 1e-300), key
 
 
+@functools.cache
+def alone(name, last=ranks.LAST):
+    """The same steps on one rank."""
+    return ranks.train(name, last=last)
+
+
 def _list(value):
     return [] if value is None else value if isinstance(value, list) else [value]
 
 
 @pytest.mark.parametrize("name", fcco.METHODS)
 def test_two_ranks_equal_one_on_the_joined_batch(name, pair):
-    assert_close(pair.run(ranks.train, name=name), ranks.train(name))
+    assert_close(pair.run(ranks.train, name=name), alone(name))
 
 
 @pytest.mark.parametrize("option", [{"radius": 0.3}, {"normalize": True}, {"u0": 0.0, "z0": 0.0}], ids=str)
@@ -54,20 +62,20 @@ def test_two_ranks_equal_one_with_options(option, pair):
     assert_close(pair.run(ranks.train, name="msvr-v2", **option), ranks.train("msvr-v2", **option))
 
 
-MOVED = ("sox", "soap", "msvr-v1", "msvr-v2", "msvr-v3", "variant-v2", "variant-v3")
+MOVED = ("sox", "soap", "msvr-v1", "msvr-v2", "msvr-v3", "variant-v2")
 
 
 @pytest.mark.parametrize("name", MOVED)
 def test_saved_on_two_ranks_and_continued_on_one(name, pair, tmp_path):
     pair.run(ranks.train, name=name, last=4, save=str(tmp_path / "two.pt"))
     one = ranks.train(name, first=5, load=tmp_path / "two.pt")
-    assert_close([one, one], ranks.train(name))
+    assert_close([one, one], alone(name))
 
 
 @pytest.mark.parametrize("name", MOVED)
 def test_saved_on_one_rank_and_continued_on_two(name, pair, tmp_path):
     ranks.train(name, last=4, save=tmp_path / "one.pt")
-    assert_close(pair.run(ranks.train, name=name, first=5, load=str(tmp_path / "one.pt")), ranks.train(name))
+    assert_close(pair.run(ranks.train, name=name, first=5, load=str(tmp_path / "one.pt")), alone(name))
 
 
 def test_two_ranks_resumed_equal_two_ranks_uninterrupted(pair, tmp_path):
@@ -85,9 +93,9 @@ def test_two_ranks_resumed_equal_two_ranks_uninterrupted(pair, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["g", "gradient"])
-@pytest.mark.parametrize(("name", "t"), [("sox", 3), ("msvr-v2", 1), ("msvr-v2", 4), ("variant-v2", 3)])
+@pytest.mark.parametrize(("name", "t"), [("sox", 1), ("msvr-v2", 4), ("variant-v2", 3)])
 def test_not_finite_on_one_rank_raises_on_both(name, t, how, pair):
-    clean = ranks.train(name, last=t + 2)
+    clean = alone(name, t + 2)
     healthy, spoilt = pair.run(ranks.fail_once, name=name, how=how, t=t)
     assert "another rank" in healthy[0][0]
     assert healthy[0][1] == []
@@ -99,10 +107,9 @@ def test_not_finite_on_one_rank_raises_on_both(name, t, how, pair):
 
 
 @pytest.mark.parametrize("how", ["g", "gradient"])
-@pytest.mark.parametrize("t", [1, 5], ids=["first", "later"])
-@pytest.mark.parametrize("name", ["msvr-v3", "variant-v3"])
+@pytest.mark.parametrize(("name", "t"), [("msvr-v3", 1), ("variant-v3", 5)], ids=["first", "later"])
 def test_not_finite_in_the_full_pass_of_one_rank_raises_on_both(name, t, how, pair):
-    clean = ranks.train(name, last=t + 2)
+    clean = alone(name, t + 2)
     healthy, spoilt = pair.run(ranks.fail_once, name=name, how=how, t=t)
     assert "another rank" in healthy[0][0]
     assert "full_pass" in spoilt[0][0]
@@ -116,7 +123,7 @@ def test_not_finite_in_the_full_pass_of_one_rank_raises_on_both(name, t, how, pa
 def test_not_finite_on_one_rank_is_skipped_on_both(name, pair):
     answers = pair.run(ranks.fail_once, name=name, how="g", t=3, nonfinite="skip")
     assert [answer[:2] for answer in answers] == [(True, True)] * 2
-    assert_close([answer[2] for answer in answers], ranks.train(name, last=5))
+    assert_close([answer[2] for answer in answers], alone(name, 5))
 
 
 @pytest.mark.parametrize("name", ["soap", "msvr-v2", "msvr-v3"])

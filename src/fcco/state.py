@@ -16,7 +16,6 @@ from fcco.rewind import copy_into
 if TYPE_CHECKING:
     from fcco.solver import Solver
 
-_over_ranks = gather_objects  # the name that sampling/loader.py imports
 _PLAIN = ("t", "samples", "skipped", "_renew", "_anchored_at")
 _NESTED = (
     "kind",

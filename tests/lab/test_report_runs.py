@@ -24,7 +24,7 @@ def evaluation(step: int, objective: float | None, **other: Any) -> dict[str, An
 
 def write_run(
     folder: Path,
-    values: Sequence[float | None | Mapping[str, Any]] = (3.0, 2.0, 1.0),
+    values: Sequence[float | Mapping[str, Any] | None] = (3.0, 2.0, 1.0),
     status: str = "finished",
     **config: Any,
 ) -> Path:
@@ -69,7 +69,7 @@ def test_no_run_is_a_clear_error(tmp_path: Path) -> None:
         read_runs([tmp_path])
     with pytest.raises(ValueError, match="no run in an empty list"):
         read_runs([])
-    with pytest.raises(ValueError, match="runs must be folders, got .*absent"):
+    with pytest.raises(ValueError, match=r"runs must be folders, got .*absent"):
         read_runs([tmp_path / "absent"])
 
 

@@ -170,7 +170,9 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="another process"):
         RunFolder(tmp_path).lock()
     first.release()
-    RunFolder(tmp_path).lock()
+    second = RunFolder(tmp_path)
+    second.lock()
+    second.release()
 
 
 def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,7 @@ def against_reference(name, objective, problem, batches, lr):
         assert np.isfinite(z).all()
         worst = max(worst, np.linalg.norm(z - state.z) / (np.linalg.norm(state.z) + 1e-30))
         state.w = _weights(objective)
+    assert np.linalg.norm(state.w - w1) > 1e-6 * np.linalg.norm(w1)  # or there was nothing to compare
     return worst
 
 

@@ -185,8 +185,7 @@ def problem(y, loss):
 
 
 def steps(y, count=40, seed=0):
-    anchors, others = (y == 1).nonzero()[:, 0], (y == 0).nonzero()[:, 0]
-    for index, ids in draws(anchors, others, count, seed=seed):
+    for index, ids in draws((y == 1).nonzero()[:, 0], torch.arange(len(y)), count, size=8, seed=seed):
         yield index, Batch(ids, ids, y=y[ids], anchor=torch.arange(len(index)))
 
 
@@ -223,6 +222,22 @@ def test_separated_data_stays_finite(loss, gaps, name, dtype):
         assert report.value == pytest.approx(-1.0, abs=1e-6)
         assert float(solver.z[0].abs().max()) <= 1e-6
     assert torch.isfinite(solver.u()).all()
+
+
+@pytest.mark.parametrize("name", ["msvr-v1", "msvr-v2", "sonex"])
+def test_rows_of_zeros_that_come_and_go_stay_finite(name):
+    """Few blocks drawn and large steps: the tracker's combination falls below 0 where g is 0, and u is 0 then."""
+    y = (torch.arange(24) < 8).long()
+    h = torch.randn(24, generator=torch.Generator().manual_seed(1)) + 1.5 * y
+    objective = AveragePrecision(Scores(h), 8, loss=SquaredHinge(margin=0.0))
+    method = fcco.METHODS[name](alpha=0.3, beta=0.3)
+    solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=1.0), method)
+    zeros = 0
+    for index, batch in steps(y, 60):
+        assert math.isfinite(solver.step(index, batch).value)
+        zeros += int((solver.u()[:, 1] < ZERO / 2).sum())
+    assert zeros > 0
+    assert F_of(objective.model.w.detach(), y, SquaredHinge(0.0)) < F_of(h, y, SquaredHinge(0.0))
 
 
 def test_zero_over_zero_takes_its_limit_with_gradient_zero():

@@ -354,7 +354,7 @@ def test_chunks_add_up(size):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-@pytest.mark.parametrize("blocks", [1, 3])
+@pytest.mark.parametrize("blocks", [1, 4])
 @pytest.mark.parametrize("lr", [0.01, 0.5])
 def test_exponents_of_400_in_single_precision(name, blocks, lr):
     objective = cox(far_scores(N))
@@ -364,7 +364,13 @@ def test_exponents_of_400_in_single_precision(name, blocks, lr):
     def make(index, ids):
         return batch_of(objective, index, ids)
 
-    assert_same_gradients(objective, make, name, drawn, lr=lr, guarded=0 if name == "sox" else 2)
+    assert_same_gradients(objective, make, name, drawn, lr=lr, guarded=2 if lr == 0.5 and name != "sox" else 0)
+
+
+def test_logarithms_near_400_keep_their_digits():
+    single = cox(far_scores(N))
+    double = copy.deepcopy(single).double()
+    torch.testing.assert_close(single(*whole(single)), double(*whole(double)), rtol=0.0, atol=1e-12)
 
 
 def test_a_risk_set_of_one_needs_nobody_else():

@@ -223,7 +223,7 @@ def test_exponents_of_400_in_single_precision(name, two_modal):
     objective = contrastive(far_features(n), two_modal=two_modal, temperature=0.005)
     g = objective(*whole(n))
     assert g.max() > 350.0
-    drawn = draws(n, torch.arange(n), blocks=3, others=3, steps=10)
+    drawn = draws(n, torch.arange(n), blocks=4, others=3, steps=10)
     assert_same_gradients(objective, batch_of, name, drawn, lr=0.001)
 
 
@@ -234,7 +234,7 @@ def test_a_learned_temperature_in_single_precision(name, per_example):
     learned = LearnedTemperature(start=0.01, rho=0.5, minimum=0.004, per_example=per_example)
     objective = contrastive(far_features(n), temperature=learned)
     assert objective(*whole(n)).max() > 150.0
-    drawn = draws(n, torch.arange(n), blocks=3, others=3, steps=10)
+    drawn = draws(n, torch.arange(n), blocks=4, others=3, steps=10)
     assert_same_gradients(objective, batch_of, name, drawn, lr=0.001)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -129,14 +130,20 @@ def _unboxed(text: str) -> str:
         >>> _unboxed("╭─ Value error ─╮\\n│ Error parsing --lr: │\\n│ no number │\\n│ ──── │\\n│ more │\\n╰───╯")
         'Error parsing --lr: no number'
     """
-    lines = [line.strip("│ ").strip() for line in text.splitlines() if line.startswith("│")]
-    rules = [place for place, line in enumerate(lines) if line.startswith("──")]
-    message = " ".join(lines[: rules[0]] if rules else lines)
-    for place, line in enumerate(lines):
-        if line.startswith("Perhaps you meant") and place + 1 < len(lines):
-            message += f" (did you mean {lines[place + 1].split()[0]}?)"
-    message = message.split(" Got errors:")[0]
-    return message or text.strip() or "the command line could not be read"
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    boxed = "│" in plain
+    lines = [line.strip("│ ") for line in plain.splitlines() if line.startswith("│") or not boxed]
+    parts: list[list[str]] = [[]]
+    for line in lines:
+        if re.fullmatch("[-─]{4,}", line):
+            parts.append([])
+        elif line:
+            parts[-1].append(line)
+    if not boxed:  # without a border the title stands inside
+        parts = parts[1:] or parts
+    message = " ".join(parts[0]).split(" Got errors:")[0]
+    meant = next((part[1].split()[0] for part in parts if part and part[0].startswith("Perhaps you meant")), None)
+    return (message or "the command line could not be read") + (f" (did you mean {meant}?)" if meant else "")
 
 
 @contextlib.contextmanager

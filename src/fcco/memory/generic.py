@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fcco.memory.phi import Coefficients
 from fcco.memory.table import OutputTable
+from fcco.objectives.average_precision import AnchoredObjective
 from fcco.objectives.base import OutputObjective
 from fcco.objectives.multitask_auc import MultiTaskAUC, labelled
 from fcco.objectives.ndcg import PairObjective
@@ -145,6 +146,8 @@ class GenericPhi:
         """(B, K) bool: which examples are positives, where each class has a mean of its own."""
         if isinstance(self._objective, MultiTaskAUC):
             return labelled(index, replace(batch, serves=None))[0]
+        if isinstance(self._objective, AnchoredObjective):
+            return self._objective._labelled(index, batch)[0].expand(index.shape[0], -1)
         return torch.zeros(index.shape[0], len(batch), dtype=torch.bool, device=index.device)
 
     def _factors(self, blocks: Tensor) -> Tensor:

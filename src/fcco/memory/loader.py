@@ -13,6 +13,7 @@ from torch import Tensor
 from fcco import _checks
 from fcco.memory.draws import Drawn, Stratum
 from fcco.memory.memory import Memory
+from fcco.memory.step import fill
 from fcco.objectives.base import OutputObjective
 from fcco.sampling.batch import Batch
 from fcco.sampling.blocks import rank_seed
@@ -75,7 +76,7 @@ class MemoryLoader:
         workers = loader._options.get("num_workers", 0) if isinstance(loader._source, DatasetSource) else 0
         if self.ahead < 2 * workers:
             raise ValueError(f"ahead must be at least {2 * workers} (twice the workers), got {ahead}")
-        self.loader, self._settings = loader, settings
+        self.loader, self._settings, self._solver = loader, settings, solver
         like = solver.table.rows[:0]
         self.memory = Memory(objective, loader, strata_of(loader, draws), settings, like)
         solver.memory = self.memory
@@ -116,6 +117,10 @@ class MemoryLoader:
             self._step += 1
             yield batch.id, batch
         self._step, self._epoch = 0, self._epoch + 1
+
+    def score(self, chunk: int | None = None) -> None:
+        """Fill the table by one pass of the network over all data, and charge it to the solver's samples."""
+        fill(self._solver, self.memory, self.loader, self.loader.chunk if chunk is None else chunk)
 
     def _plan(self) -> _Plan:
         share = (self.loader._share.rank, self.loader._share.world)

@@ -48,6 +48,7 @@ class Memory:
         self._stratum_of = stratum_of
         self.table: OutputTable | None = None
         self.phi: Phi | None = None
+        self.total: Tensor | None = None
         self.refreshed = 0  # when the chances were last renewed
         self.figures: Figures | None = None
         self.period = 1 if settings.refresh is None else settings.refresh
@@ -90,12 +91,14 @@ class Memory:
         for p, gradient in zip(self.phi.own, gradients, strict=True):
             p.grad = gradient.to(p.dtype) if p.grad is None else p.grad + gradient.to(p.dtype)
 
-    def refresh(self, step: int) -> None:
+    def refresh(self, step: int, *, due: bool = False) -> None:
         """Evaluate Phi at the whole table and renew the chances, where it is time to."""
-        if self.phi is None or self.table is None or step - self.refreshed < self.period:
+        due = due or step - self.refreshed >= self.period
+        if self.phi is None or self.table is None or not due:
             return
         with torch.no_grad():
             c = self.phi.everything().c
+        self.total = c.clamp(min=0).sum(0)
         for chances in self.chances:
             chances.update(pushes(c, chances, self.table.seen))
         self.refreshed = step

@@ -14,6 +14,7 @@ from fcco.objectives.base import OutputObjective
 from fcco.report import Report
 from fcco.rewind import uninterrupted
 from fcco.sampling.batch import Batch
+from fcco.sampling.loader import Loader
 
 if TYPE_CHECKING:
     from fcco.solver import Solver
@@ -100,6 +101,23 @@ def _one_each(s: Tensor, batch: Batch) -> Tensor:
         raise ValueError(f"the model must return one row an example, {len(batch)} of them, got {got}")
     fresh = s.detach()
     return fresh.squeeze(1) if fresh.dim() == 2 and fresh.shape[1] == 1 else fresh
+
+
+@torch.no_grad()
+def fill(solver: Solver, memory: Memory, loader: Loader, chunk: int) -> None:
+    """The scoring pass: the output of every example at the weights as they are; buffers are left alone."""
+    device, saved = solver.parameters[0].device, solver._evaluator.surroundings.capture()
+    ids = torch.arange(loader.num_examples, device=loader.device).split(chunk)
+    try:
+        for id, x in zip(ids, loader._source.fetch(((0, id) for id in ids), keep=False), strict=True):
+            batch = Batch(x, id).to(device)
+            fresh = _one_each(memory.objective.outputs(batch.x), batch)
+            memory.begin(tuple(fresh.shape[1:])).write(batch.id, fresh, solver.t)
+    finally:
+        solver._evaluator.surroundings.restore(saved)
+    solver.samples += loader.num_examples
+    solver.oracle = solver.oracle.plus(g=loader.num_examples)
+    memory.refresh(solver.t, due=True)
 
 
 def _figures(old: Entries, fresh: Tensor, cut: Tensor) -> Figures:

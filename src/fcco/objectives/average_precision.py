@@ -173,8 +173,8 @@ class AveragePrecision(AnchoredObjective):
         return self.weighted(index, -torch.where(perfect, 1.0, precision))
 
     def project(self, u: Tensor) -> Tensor:
-        """u_1 <= u_2, as their g are."""
-        return torch.stack([torch.minimum(u[:, 0], u[:, 1]), u[:, 1]], 1)
+        """0 <= u_1 <= u_2, as their g are."""
+        return torch.minimum(u, u[:, 1:]).clamp(min=ZERO)
 
 
 def wide(outputs: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 
 from fcco import _checks
 from fcco.objectives.base import OutputObjective, log_mean_exp_over
-from fcco.objectives.ndcg import counted, own_place, working_dtype
+from fcco.objectives.ndcg import own_place, widened, working_dtype
 from fcco.sampling.batch import Batch, serving
 
 
@@ -132,7 +132,7 @@ class GlobalContrastive(OutputObjective):
         anchor = own_place(batch, index, index)
         h = normalize(outputs, dim=2) if self.normalize else outputs
         own = h[anchor]  # (B, 2, d)
-        others = counted((batch.id != index.unsqueeze(1)) & serving(batch, index.shape[0]), batch.weight)
+        others = (batch.id != index.unsqueeze(1)) & serving(batch, index.shape[0])  # (B, K)
         weight = batch.weight
         if self.two_modal:
             similarity = torch.stack([own[:, v] @ h[:, 1 - v].T for v in (0, 1)], 1)  # (B, 2, K)
@@ -141,7 +141,7 @@ class GlobalContrastive(OutputObjective):
             others = others.repeat_interleave(2, 1)
             weight = None if weight is None else weight.repeat_interleave(2, -1) / 2
         positive = (own[:, 0] * own[:, 1]).sum(1)  # (B,)
-        x = self._over_tau(similarity - positive[:, None, None], index)
+        x = self._over_tau(widened(similarity) - widened(positive)[:, None, None], index)
         means = [log_mean_exp_over(x[:, v], others, weight, index, "other examples") for v in (0, 1)]
         return torch.stack(means, 1)
 

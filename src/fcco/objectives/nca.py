@@ -8,7 +8,7 @@ from torch.nn.functional import logsigmoid
 
 from fcco import _checks
 from fcco.objectives.base import OutputObjective, _refuse_empty, log_mean_exp_over
-from fcco.objectives.ndcg import counted, own_place, widened
+from fcco.objectives.ndcg import own_place, widened
 from fcco.sampling.batch import Batch, serving
 
 _ZERO = -1.0e6  # what log 0 is written as, finite: a batch may hold nobody of a block's class
@@ -76,7 +76,6 @@ class NCA(OutputObjective):
             count = others.sum(1, keepdim=True)
             _refuse_empty(count.squeeze(1), index, "other examples")
             weight = others / count.to(distance.dtype)
-        others = counted(others, weight)
         same = self.labels[batch.id] == self.labels[index].unsqueeze(1)
         parts = [
             log_mean_exp_over(-distance, kind, weight, index, "examples") for kind in (others & same, others & ~same)

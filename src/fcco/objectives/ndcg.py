@@ -43,11 +43,6 @@ def own_place(batch: Batch, index: Tensor, item: Tensor) -> Tensor:
     return anchor
 
 
-def counted(mask: Tensor, weight: Tensor | None) -> Tensor:
-    """The marked examples (B, K) without those of weight 0, whose log would spoil a gradient."""
-    return mask if weight is None else mask & (weight != 0)
-
-
 def with_own(
     batch: Batch, index: Tensor, among: Tensor, anchor: Tensor, size: Tensor, what: str
 ) -> tuple[Tensor, Tensor]:
@@ -69,7 +64,7 @@ def with_own(
         (B, K) bool and the weights, (K,) or (B, K).
     """
     if batch.weight is not None:
-        return counted(among, batch.weight), batch.weight
+        return among, batch.weight
     own = torch.arange(len(batch), device=anchor.device) == anchor.unsqueeze(1)
     others = among & (batch.id != batch.id[anchor].unsqueeze(1))
     count = others.sum(1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fcco import _checks
-from fcco.objectives.average_precision import AnchoredObjective, log_or_zero, scaled, shares, wide
+from fcco.objectives.average_precision import ZERO, AnchoredObjective, log_or_zero, scaled, shares, wide
 from fcco.objectives.base import log_mean_exp_over
 from fcco.objectives.partial_auc import soft_maximum
 from fcco.objectives.surrogates import Logistic, Surrogate
@@ -105,6 +105,10 @@ class PNormPush(AnchoredObjective):
         log_scale, l = scaled(self.loss, -x, positive)
         share = shares(l, positive, batch.weight, index, "positives")
         return log_or_zero((l * share).sum(1, keepdim=True), log_scale)
+
+    def project(self, u: Tensor) -> Tensor:
+        """u >= 0, as g is."""
+        return u.clamp(min=ZERO)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         log_u = u.squeeze(1)

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from fcco import _checks
+from fcco.blocks import gather_objects
 from fcco.sampling.batch import Batch
 from fcco.sampling.blocks import rank_seed, share_of
 from fcco.sampling.draws import exact_dtype, join
 from fcco.sampling.source import Request, source_of
-from fcco.state import _over_ranks
 
 
 class Options(TypedDict, total=False):
@@ -170,7 +170,7 @@ class Loader(ABC):
             "kind": self._kind(),
             "epoch": self._epoch,
             "step": self._step,
-            "random": _over_ranks(self._random.clone()),
+            "random": gather_objects(self._random.clone()),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -7,8 +7,8 @@ structure and, seed by seed, the same draws. Shapes: L lanes, S seeds, B drawn b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any, NamedTuple, final
 
 import torch
@@ -22,23 +22,32 @@ from fcco.trackers import Coefficients, Tracker, Values, combine
 
 def stack(parts: Sequence[Any], dims: int) -> Any:
     """Coefficients or Weights of several lanes as one, its fields (L, 1, ...); one lane keeps its floats."""
-    first = parts[0]
+    first_part = parts[0]
     if len(parts) == 1:
-        return first
-    columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(first)}
-    return type(first)(**{name: _column(values, dims) for name, values in columns.items()})
+        return first_part
+    columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(first_part)}
+    return type(first_part)(**{name: _optional(values, dims) for name, values in columns.items()})
 
 
-def _column(values: list[Any], dims: int) -> Tensor | None:
+def _optional(values: list[Any], dims: int) -> Tensor | None:
     if all(value is None for value in values):
         return None
-    known = [0.0 if value is None else value for value in values]
-    return torch.tensor(known, dtype=torch.float64).view(-1, *[1] * dims)
+    return column([0.0 if value is None else value for value in values], dims)
+
+
+def column(values: Sequence[float], dims: int) -> Tensor:
+    """One number a lane as (L, 1, ...)."""
+    return torch.tensor(values, dtype=torch.float64).view(-1, *[1] * dims)
 
 
 def constant(part: Any) -> bool:
     """Whether a tracker or an estimator is the same at every step."""
     return not isinstance(part, Sarah) and not any(callable(getattr(part, f.name)) for f in fields(part))
+
+
+def first(new: Tensor | None, g: Tensor, u: Tensor) -> Tensor:
+    """Rows of u, with g where a block is met for the first time."""
+    return u if new is None else torch.where(new, g, u)
 
 
 @final
@@ -54,12 +63,11 @@ class Rows:
     def __init__(
         self, trackers: Sequence[Tracker], shape: tuple[int, int, int], start: Tensor | None = None
     ) -> None:
-        lanes, seeds, m = shape
-        self.m, self._trackers = m, list(trackers)
-        self.u = torch.zeros(lanes, seeds, m, 1, dtype=torch.float64) if start is None else start.clone()
+        self.m, self._trackers = shape[2], list(trackers)
+        self.u = torch.zeros(*shape, 1, dtype=torch.float64) if start is None else start.clone()
         self.before = self.u.clone()
-        self.visited = torch.full((seeds, m), start is not None)
-        self.complete = start is not None
+        self.visited = torch.full(shape[1:], start is not None)
+        self._complete = start is not None
         self._cache: dict[int, tuple[Coefficients, float | Tensor]] = {}
 
     def use(self, trackers: Sequence[Tracker]) -> None:
@@ -72,16 +80,15 @@ class Rows:
         self.u.copy_(rows)
         self.before.copy_(rows)
         self.visited.fill_(True)
-        self.complete = True
+        self._complete = True
 
     def rule(self, t: int, drawn: int) -> tuple[Coefficients, float | Tensor]:
         """The lanes' coefficients at step t, and what undrawn rows are multiplied by."""
         if drawn in self._cache:
             return self._cache[drawn]
-        ratio = self.m / drawn
-        c = stack([tracker.coefficients(t, ratio, self.u) for tracker in self._trackers], 3)
+        c = stack([tracker.coefficients(t, self.m / drawn, self.u) for tracker in self._trackers], 3)
         decays = [tracker.decay(t) for tracker in self._trackers]
-        decay = decays[0] if len(set(decays)) == 1 else torch.tensor(decays, dtype=torch.float64).view(-1, 1, 1, 1)
+        decay = decays[0] if len(set(decays)) == 1 else column(decays, 3)
         if all(constant(tracker) for tracker in self._trackers):
             self._cache[drawn] = (c, decay)
         return c, decay
@@ -92,16 +99,14 @@ class Rows:
 
     def new(self, index: Tensor) -> Tensor | None:
         """(S, B, 1) which blocks are met for the first time; None once all were met."""
-        if self.complete:
+        if self._complete:
             return None
         fresh = ~self.visited.gather(1, index).unsqueeze(-1)
         self.visited.scatter_(1, index, True)
-        self.complete = bool(self.visited.all())
+        self._complete = bool(self.visited.all())
         return fresh
 
-    def write(
-        self, place: Tensor, old: Tensor, new: Tensor, decay: float | Tensor, keep: bool
-    ) -> None:
+    def write(self, place: Tensor, old: Tensor, new: Tensor, decay: float | Tensor, keep: bool) -> None:
         """Put u_t in place of u_{t-1} for the drawn blocks; the others decay."""
         if keep:
             self.before.copy_(self.u)
@@ -109,11 +114,6 @@ class Rows:
         if isinstance(decay, Tensor) or decay != 1.0:
             self.u.mul_(decay)
         self.u.scatter_(2, place, new)
-
-
-def first(new: Tensor | None, g: Tensor, u: Tensor) -> Tensor:
-    """Rows of u, with g where a block is met for the first time."""
-    return u if new is None else torch.where(new, g, u)
 
 
 class Anchor(NamedTuple):
@@ -126,7 +126,7 @@ class Anchor(NamedTuple):
 
 
 class Mixing(NamedTuple):
-    """The estimator's weights, those of G, G- and G_tau in one tensor (P, L or 1, 1, 1) for the first P points."""
+    """The estimator's weights; those of G, G- and G_tau in one tensor (P, L or 1, 1, 1), as many as it uses."""
 
     z: float | Tensor
     points: Tensor
@@ -159,12 +159,13 @@ class Loop:
         mu: Sequence[float] | None = None,
     ) -> None:
         self.problem, self.normalize = problem, normalize
-        self.mu = None if mu is None else _column(list(mu), 2)
+        self.mu = None if mu is None else column(mu, 2)
         self.w = w1.to(torch.float64).expand(len(methods), seeds, -1).clone()  # (L, S, d)
         self.previous = self.w  # w_0 = w_1
         self.rows = Rows([method.tracker for method in methods], (len(methods), seeds, problem.m))
         self.z: Tensor | None = None
         self.anchor: Anchor | None = None
+        self.seen: tuple[Tensor, tuple[Tensor, ...]] | None = None  # u_{t-1} and the looks of the last step
         self.t = self.samples = self._anchored_at = 0
         self._renew = False
         self.use(methods, lr)
@@ -173,7 +174,7 @@ class Loop:
         """Go on with other rates (a stage); everything else goes on from the step before."""
         self.methods = list(methods)
         self.rows.use([method.tracker for method in methods])
-        self.lr = torch.tensor(list(lr), dtype=torch.float64).view(-1, 1, 1)
+        self.lr = column(lr, 2)
         self._mixing: Mixing | None = None
 
     def renew_anchor(self) -> None:
@@ -184,18 +185,18 @@ class Loop:
         """One step of every lane and seed; ``samples`` is what the draw is charged."""
         self.t += 1
         self._anchor_if_due()
-        rows, lag = self.rows, self.methods[0].lag
+        rows = self.rows
         c, decay = rows.rule(self.t, draw.index.shape[1])
         mixing = self._mix()
         place, new = rows.place(draw.index), rows.new(draw.index)
         u = rows.u.gather(2, place)  # u_{t-1}
         points = self._points(c, mixing)  # (P, L, S, d): w_t, w_{t-1}, w_tau
         looks = self.problem.look(points, draw).unbind()
-        u_t = first(new, looks[0], self._update(c, draw, place, u, looks))
         self.seen = (u, looks)
+        u_t = first(new, looks[0], self._update(c, draw, place, u, looks))
         weighs = self._weighs(mixing, place, new, (u, u_t), looks)
         pulled = self.problem.pull(points[: len(weighs)], draw, torch.stack(weighs))
-        keep = lag == 1 and len(weighs) > 1
+        keep = self.methods[0].lag == 1 and len(weighs) > 1
         rows.write(place, first(new, looks[0], u), u_t, decay, keep)
         self._move(mixing, (mixing.points * pulled).sum(0) / draw.index.shape[1])
         self.samples += samples
@@ -223,7 +224,7 @@ class Loop:
         u: tuple[Tensor, Tensor],
         looks: Sequence[Tensor],
     ) -> list[Tensor]:
-        """The rows that weigh G, G- and G_tau, as many as the estimator asks for: u = (u_{t-1}, u_t)."""
+        """The rows that weigh G, G- and G_tau, as many as the estimator uses; u is (u_{t-1}, u_t)."""
         method = self.methods[0]
         rows = [first(new, looks[0], u[0]) if method.lag == 1 else u[1]]
         if len(mixing.points) > 1:
@@ -244,7 +245,7 @@ class Loop:
         if starts:
             k = Weights(z=0.0, now=1.0, previous=None if k.previous is None else 0.0)
         pulls = [pull for pull in (k.now, k.previous, k.anchor) if pull is not None]
-        points = torch.stack([torch.as_tensor(pull, dtype=torch.float64).expand(1, 1, 1) if not isinstance(pull, Tensor) else pull for pull in pulls])
+        points = torch.stack([pull if isinstance(pull, Tensor) else column([pull], 2) for pull in pulls])
         mixing = Mixing(k.z, points, k.full)
         if not starts and all(constant(method.estimator) for method in self.methods):
             self._mixing = mixing
@@ -261,15 +262,13 @@ class Loop:
             step = total / torch.where(norm > 0, norm, 1.0)
         if self.mu is not None:
             step = step + self.mu * self.w
-        self.previous = self.w
-        self.w = self.w - self.lr * step
+        self.previous, self.w = self.w, self.w - self.lr * step
 
     def _anchor_if_due(self) -> None:
         """tau = t: a full pass, charged m n samples; the very first one also gives u_0 and z_0."""
         period = self.methods[0].period
-        if period is None or not (
-            self.anchor is None or self._renew or self.t - self._anchored_at >= period
-        ):
+        due = self.anchor is None or self._renew or self.t - self._anchored_at >= (period or 0)
+        if period is None or not due:
             return
         g = self.problem.inner(self.w)
         if self.anchor is None:

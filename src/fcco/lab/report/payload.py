@@ -60,6 +60,7 @@ def _groups(groups: Sequence[Group], curves: Curves, problems: list[str], labels
     return [
         {
             "label": group.label,
+            "method": group.config.get("method"),
             "style": labels.index(group.label),
             "problem": problems.index(group.problem),
             "size": len(group.runs),

@@ -69,14 +69,14 @@ class Run:
         return np.where(known.any(0), np.where(known, parts, 0.0).sum(0), np.nan)
 
 
-def natural(text: str) -> list[tuple[int, int | str]]:
-    """A sorting key that puts run-2 before run-10.
+def natural(text: str) -> list[tuple[float, str]]:
+    """A sorting key that puts run-2 before run-10, and 0.01 before 0.1.
 
-    >>> sorted(["run-10", "run-2"], key=natural)
-    ['run-2', 'run-10']
+    >>> sorted(["run-10", "run-2", "lr=0.1", "lr=0.01"], key=natural)
+    ['lr=0.01', 'lr=0.1', 'run-2', 'run-10']
     """
-    parts = re.split(r"([0-9]+)", text.lower())
-    return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts]
+    parts = re.split(r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)", text.lower())
+    return [(float(part), "") if position % 2 else (math.inf, part) for position, part in enumerate(parts)]
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:

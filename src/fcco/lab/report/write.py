@@ -51,8 +51,8 @@ def write_report(
     page = render(build(found, groups, curves, title, note))
     path = Path(out) if Path(out).suffix.lower() in (".html", ".htm") else Path(out) / "report.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_figures(groups, curves, path.with_suffix(""), note)
     _write(path, page)
+    write_figures(groups, curves, path.with_suffix(""), note)
     return path
 
 

@@ -1,7 +1,8 @@
 // The head of the page: what was run, what is wrong with it, light or dark.
 const facts = () => {
   const labels = [...new Set(data.groups.map((group) => group.label))];
-  const word = labels.some((label) => label.includes("=")) ? "configuration" : "method";
+  const methods = new Set(data.groups.map((group) => group.method).filter((method) => method));
+  const word = methods.size === labels.length ? "method" : "configuration";
   const commit = data.environment.common.find(([key]) => /commit/.test(key));
   return [
     plural(labels.length, word),

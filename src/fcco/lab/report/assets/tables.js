@@ -24,13 +24,14 @@ const tiles = (groups, choose) => data.metrics.slice(0, 4).flatMap((metric) => {
 
 const right = (content) => ({ class: "number", content });
 const alike = (value) => value.against && value.against.welch_holm !== null && value.against.welch_holm >= LEVEL;
-const finalCell = (value) => {
+const finalCell = (value, n) => {
   if (!value) return { class: "number", content: "–" };
-  const mark = value.best ? ["●", "best"] : alike(value) ? ["≈", "not distinguishable from the best"] : null;
+  const [sign, word] = value.best ? ["●", "best"] : alike(value) ? ["≈", "not distinguishable from the best"] : ["", ""];
+  const fewer = value.values.length < n ? make("small", {}, `n=${value.values.length} `) : null;
   return {
     class: value.best ? "number best" : "number",
-    content: make("span", {}, within(value.mean, value.sd), mark
-      ? make("span", { class: "mark-sign", title: mark[1] }, mark[0], hide(mark[1])) : make("span", { class: "mark-sign" })),
+    content: make("span", {}, fewer, within(value.mean, value.sd),
+      make("span", { class: "mark-sign", title: word || null }, sign, word ? hide(word) : null)),
   };
 };
 const finalTable = (groups, chosen, choose) => {
@@ -48,7 +49,7 @@ const finalTable = (groups, chosen, choose) => {
       const n = Math.max(0, ...Object.values(group.final).map((value) => value.values.length));
       const count = n === group.size ? String(n) : `${n} of ${group.size}`;
       return [named(group), { class: n === group.size ? "number" : "number odd", content: count },
-        ...listed.map((metric) => finalCell(group.final[metric.key])),
+        ...listed.map((metric) => finalCell(group.final[metric.key], n)),
         ...ends.map((axis) => right(within(group.end[axis.key], null, true)))];
     }));
 };
@@ -74,7 +75,8 @@ const interval = (a) => {
   if (a.low === null) return number(a.difference, 3);
   const width = (a.high - a.low) / 2;
   const unit = power(width) < -4 || power(width) > 5 ? power(width) : 0;
-  const [d, low, high] = [a.difference, a.low, a.high].map((v) => decimal(v / 10 ** unit, places(width / 10 ** unit)));
+  const digits = Math.max(0, 1 - power(width / 10 ** unit)); // two of the interval's half width
+  const [d, low, high] = [a.difference, a.low, a.high].map((v) => decimal(v / 10 ** unit, digits));
   return `${d} [${low}, ${high}]${unit ? `×10${superscript(unit)}` : ""}`;
 };
 const testsTable = (groups, metric) => {

@@ -1,0 +1,172 @@
+"""Slopes with bootstrap intervals over the seeds, and the rows and curves that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Values = Callable[[npt.NDArray[np.int64]], Array]  # the seeds to average over -> one value a point x
+
+RESAMPLES = 1000
+
+
+@final
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a measured number beside the claimed one.
+
+    Attributes:
+        claim: the theory's number; None where nothing is claimed.
+        bound: "" where the number itself is claimed, ">" or "<" where it is to be above or below the claim.
+        value, low, high: measured, with a 95 % bootstrap interval over the seeds.
+        ends: the slopes between the first two and the last two points, which show how straight the line is.
+        reason: why the interval misses the claim, as far as it was found out.
+    """
+
+    experiment: str
+    name: str
+    quantity: str
+    claim: float | None
+    value: float
+    low: float
+    high: float
+    bound: str = ""
+    ends: tuple[float, float] | None = None
+    reason: str = ""
+
+    @property
+    def key(self) -> str:
+        """What tells this row from all others."""
+        return f"{self.experiment}: {self.name}: {self.quantity}"
+
+    @property
+    def verdict(self) -> str:
+        """"meets" where the interval holds the claim (or lies on its claimed side), else how it misses."""
+        if self.claim is None:
+            return ""
+        if self.bound == ">":
+            return "meets" if self.low > self.claim else "misses"
+        if self.bound == "<":
+            return "meets" if self.high < self.claim else "misses"
+        if self.low <= self.claim <= self.high:
+            return "meets"
+        return "misses: steeper" if abs(self.value) > abs(self.claim) else "misses: flatter"
+
+
+@final
+@dataclass(frozen=True)
+class Curve:
+    """What a plot shows: points with their intervals, the fitted and the claimed line."""
+
+    panel: str
+    name: str
+    x_label: str
+    y_label: str
+    x: list[float]
+    y: list[float]
+    low: list[float]
+    high: list[float]
+    slope: float
+    claim: float | None
+    log_x: bool = True
+
+
+@final
+@dataclass
+class Outcome:
+    """What an experiment hands back: rows, curves, maps to draw, its settings and its raw numbers."""
+
+    rows: list[Row] = field(default_factory=list)
+    curves: list[Curve] = field(default_factory=list)
+    maps: list[dict[str, Any]] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
+    raw: list[tuple[str, float, str, int, float]] = field(default_factory=list)  # series, x, setting, seed, value
+
+    def log(self, series: str, x: float, values: Array | Sequence[float], setting: str = "") -> None:
+        """Keep one value a seed."""
+        self.raw += [(series, float(x), setting, seed, float(value)) for seed, value in enumerate(values)]
+
+    def add(self, measured: tuple[Row, Curve]) -> None:
+        """Take a row and its curve."""
+        self.rows.append(measured[0])
+        self.curves.append(measured[1])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything but the raw numbers, for JSON."""
+        return {
+            "settings": self.settings,
+            "rows": [asdict(row) | {"verdict": row.verdict} for row in self.rows],
+            "curves": [asdict(curve) for curve in self.curves],
+            "maps": self.maps,
+        }
+
+
+def slope(x: Array, y: Array, log_x: bool = True) -> float:
+    """The least-squares slope of log y on log x (or on x).
+
+    Example:
+        >>> round(slope(np.array([1.0, 2.0, 4.0]), np.array([3.0, 12.0, 48.0])), 6)
+        2.0
+    """
+    across = np.log(x) if log_x else x
+    return float(np.polyfit(across, np.log(np.maximum(y, 1e-300)), 1)[0])
+
+
+def bootstrap(statistic: Callable[[npt.NDArray[np.int64]], Array], seeds: int) -> tuple[Array, Array, Array]:
+    """A statistic of a list of seeds: on all of them, and the ends of its 95 % interval (drawn with replacement)."""
+    generator = np.random.default_rng(0)
+    draws = np.stack([statistic(generator.integers(seeds, size=seeds)) for _ in range(RESAMPLES)])
+    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
+    return statistic(np.arange(seeds)), low, high
+
+
+def measure(
+    experiment: str,
+    name: str,
+    quantity: str,
+    x: Sequence[float] | Array,
+    values: Values,
+    seeds: int,
+    claim: float | None,
+    *,
+    labels: tuple[str, str],
+    panel: str = "",
+    log_x: bool = True,
+) -> tuple[Row, Curve]:
+    """The slope of values against x with its interval, as a row and as a curve."""
+    across = np.asarray(x, dtype=np.float64)
+
+    def both(chosen: npt.NDArray[np.int64]) -> Array:
+        y = values(chosen)
+        return np.append(y, slope(across, y, log_x))
+
+    middle, low, high = bootstrap(both, seeds)
+    pairs = [slope(across[part], middle[:-1][part], log_x) for part in (slice(0, 2), slice(-2, None))]
+    row = Row(
+        experiment, name, quantity, claim, float(middle[-1]), float(low[-1]), float(high[-1]),
+        ends=(pairs[0], pairs[1]),
+    )  # fmt: skip
+    curve = Curve(
+        panel or quantity, name, *labels, across.tolist(), middle[:-1].tolist(), low[:-1].tolist(),
+        high[:-1].tolist(), float(middle[-1]), claim, log_x,
+    )  # fmt: skip
+    return row, curve
+
+
+def number(
+    experiment: str, name: str, quantity: str, statistic: Callable[[npt.NDArray[np.int64]], float],
+    seeds: int, claim: float | None, bound: str = "",
+) -> Row:  # fmt: skip
+    """A number that is no slope, with its interval."""
+    value, low, high = bootstrap(lambda chosen: np.array([statistic(chosen)]), seeds)
+    return Row(experiment, name, quantity, claim, float(value[0]), float(low[0]), float(high[0]), bound)
+
+
+def best(scores: Array) -> int:
+    """The index of the smallest score; what diverged does not count."""
+    return int(np.argmin(np.where(np.isfinite(scores), scores, np.inf)))

@@ -1,0 +1,144 @@
+"""Lanes on their way through stages, and what is measured along it."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fcco import methods
+from fcco.lab.rates.fit import Array
+from fcco.lab.rates.loop import Loop
+from fcco.lab.rates.problems import Problem
+from fcco.methods import Method
+from fcco.stages import Stage
+
+Recipe = Callable[..., Method]  # alpha=, beta= -> a method
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """What all lanes of a journey share."""
+
+    problem: Problem
+    recipe: Recipe
+    w1: Tensor
+    seeds: int
+    b1: int = 1
+    b2: int = 1
+    normalize: bool = False
+
+
+def recipe(name: str, problem: Problem, b1: int = 1, b2: int = 1) -> Recipe:
+    """The library's recipe; a finite-sum method gets the theory's period I = mn/(B1 B2)."""
+    made = methods.METHODS[name]
+    return partial(made, period=problem.m * problem.n // (b1 * b2)) if name == "msvr-v3" else made
+
+
+def travel(
+    setting: Setting, lanes: Sequence[Sequence[Stage]], mu: Sequence[float] | None = None
+) -> Iterator[Loop]:
+    """The loop before its first step and after every step, until the longest lane is through.
+
+    A lane whose stages are through goes on with the last one; its numbers are taken when they end.
+    """
+    ends = [list(itertools.accumulate(stage.steps for stage in lane)) for lane in lanes]
+    turns = {end for lane in ends for end in lane}
+
+    def current(t: int) -> list[Stage]:
+        return [lane[min(bisect_right(end, t), len(lane) - 1)] for lane, end in zip(lanes, ends, strict=True)]
+
+    def made(stages: list[Stage]) -> tuple[list[Method], list[float]]:
+        parts = [setting.recipe(alpha=stage.alpha, beta=stage.beta) for stage in stages]
+        return parts, [stage.lr for stage in stages]
+
+    loop = Loop(
+        setting.problem, *made(current(0)), setting.w1, setting.seeds, normalize=setting.normalize, mu=mu
+    )
+    draws = setting.problem.draws(range(setting.seeds), setting.b1, setting.b2)
+    yield loop
+    for t in range(max(turns)):
+        if t in turns:
+            loop.use(*made(current(t)))
+        loop.step(next(draws), setting.b1 * setting.b2)
+        yield loop
+
+
+@final
+@dataclass
+class Norms:
+    """Running means of ||grad F(w_t)|| and of its square, looked at every few steps."""
+
+    every: int = 4
+    count: int = 0
+    total: Tensor | float = 0.0
+    squares: Tensor | float = 0.0
+
+    def look(self, loop: Loop) -> None:
+        """Take in w_t, t counted from 0."""
+        if loop.t % self.every == 0:
+            norm = loop.problem.gradient(loop.w).norm(dim=-1)  # (L, S)
+            self.total, self.squares, self.count = self.total + norm, self.squares + norm * norm, self.count + 1
+
+    def mean(self) -> Array:
+        """The mean of ||grad F|| so far (L, S)."""
+        return _array(torch.as_tensor(self.total) / self.count)
+
+    def root_mean_square(self) -> Array:
+        """The root of the mean of ||grad F||^2 so far (L, S)."""
+        return _array((torch.as_tensor(self.squares) / self.count).sqrt())
+
+
+def norms_at(journey: Iterator[Loop], marks: Sequence[int]) -> tuple[Array, Array, Array]:
+    """Mean and root mean square of ||grad F|| over the first T steps for each T in marks, and the samples then.
+
+    Returns:
+        (K, L, S), (K, L, S), (K,).
+    """
+    norms, wanted = Norms(), set(marks)
+    means, roots, samples = [], [], []
+    for loop in journey:
+        if loop.t in wanted and loop.t > 0:
+            means.append(norms.mean())
+            roots.append(norms.root_mean_square())
+            samples.append(loop.samples)
+        norms.look(loop)
+    return np.stack(means), np.stack(roots), np.array(samples, dtype=np.float64)
+
+
+def gaps_at(journey: Iterator[Loop], marks: Sequence[int], optimum: float) -> tuple[Array, Array]:
+    """F(w) - F* after each of the marked steps (K, L, S), and the samples then (K,)."""
+    wanted, gaps, samples = set(marks), [], []
+    for loop in journey:
+        if loop.t in wanted and loop.t > 0:
+            gaps.append(_array(loop.problem.value(loop.w) - optimum))
+            samples.append(loop.samples)
+    return np.stack(gaps), np.array(samples, dtype=np.float64)
+
+
+def final_gaps(
+    journey: Iterator[Loop], lanes: Sequence[Sequence[Stage]], optimum: float
+) -> tuple[Array, Array]:
+    """F(w) - F* of each lane at its own end (L, S), and its samples (L,)."""
+    ends = [sum(stage.steps for stage in lane) for lane in lanes]
+    marks = sorted(set(ends))
+    gaps, samples = gaps_at(journey, marks, optimum)
+    at = [marks.index(end) for end in ends]
+    return np.stack([gaps[k, lane] for lane, k in enumerate(at)]), samples[at]
+
+
+def start(problem: Problem, value: float) -> Tensor:
+    """w_1 = (value, ..., value)."""
+    return torch.full((problem.d,), value, dtype=torch.float64)
+
+
+def _array(x: Tensor) -> Array:
+    return np.asarray(x.numpy(), dtype=np.float64).copy()

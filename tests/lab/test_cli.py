@@ -1,0 +1,218 @@
+"""The command line: what it prints, and one clear line with the right exit code where something is wrong."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fcco.lab import commands, runs
+from fcco.lab.cli import main
+from fcco.lab.config import TrainConfig, as_values, from_toml
+from fcco.lab.training import TrainCommand
+
+QUICK = ["--hidden", "8", "--samples-per-block", "8", "--steps", "3", "--no-tensorboard", "--threads", "1"]
+TRAIN = ["train", *QUICK]
+
+
+def line(capsys: pytest.CaptureFixture[str], *words: str, code: int = 2) -> str:
+    """The one line on standard error of a command that fails."""
+    assert main(words) == code
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1, error
+    assert "Traceback" not in error
+    return error
+
+
+@pytest.mark.parametrize(("words", "expected"), [
+    (["trian"], "did you mean 'train'?"),
+    (["train", "--methd", "sox"], "did you mean --method?"),
+    (["train", "--lr", "fast"], "--lr"),
+    (["train", "--dataset", "mnits"], "did you mean 'mnist'?"),
+    (["train", "--method", "msrv-v2"], "did you mean 'msvr-v2'?"),
+    (["train", "--model", "resnet81"], "did you mean 'resnet18'?"),
+    (["train", "--optimizer", "sdg"], "did you mean 'sgd'?"),
+    (["train", "--schedule", "cosin"], "did you mean 'cosine'?"),
+    (["train", "--precision", "fp16"], "fp16"),
+    (["train", "--lr", "-1"], "--lr must be >= 0, got -1"),
+    (["train", "--lr", "nan"], "--lr must be >= 0, got nan"),
+    (["train", "--alpha", "1.5"], "alpha must be in (0, 1], got 1.5"),
+    (["train", "--beta", "0"], "beta must be in (0, 1], got 0"),
+    (["train", "--method", "soap", "--alpha", "0.5"], "soap has no alpha"),
+    (["train", "--method", "msvr-v3", "--lag", "0"], "lag must be 1"),
+    (["train", "--blocks-per-step", "11"], "blocks_per_step must be at most 10"),
+    (["train", "--samples-per-block", "500"], "fewer than the 250 asked for"),
+    (["train", "--epochs", "0"], "--epochs must be > 0"),
+    (["train", "--steps", "0"], "--steps must be >= 1"),
+    (["train", "--device", "quantum"], "--device quantum"),
+    (["train", "--model", "resnet18", "--stem", "large"], "large"),
+    (["train", "--optimizer", "adaptive", "--weight-decay", "1"], "--weight-decay"),
+    (["train", "--config", "nowhere.toml"], "nowhere.toml"),
+    (["train", "--resume", "nowhere"], "no run to resume in nowhere"),
+    (["methods", "msvr-v9"], "did you mean 'msvr-v"),
+    (["data", "cifar1000"], "did you mean 'cifar100'?"),
+    (["report", "nowhere"], "nowhere"),
+    (["report"], "RUN"),
+])  # fmt: skip
+def test_what_is_wrong_is_said_in_one_line(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert expected in line(capsys, *words)
+    assert not list(tmp_path.rglob("*.json"))  # nothing was begun
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("methd = 'sox'", "unknown setting 'methd' (did you mean 'method'?)"),
+    ("lr = 'fast'", "lr must be a number, got 'fast'"),
+    ("steps = 1.5", "steps must be a whole number, got 1.5"),
+    ("compile = 1", "compile must be true or false, got 1"),
+    ("hidden = [8, 'wide']", "hidden must be a list of a whole number"),
+    ("precision = 'fp16'", "precision must be 'fp32' or 'bf16', got 'fp16'"),
+    ("lr = ", "is not TOML"),
+])  # fmt: skip
+def test_a_wrong_file_is_said_in_one_line(
+    text: str, expected: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(text)
+    error = line(capsys, "train", "--config", str(file))
+    assert expected in error
+    assert "run.toml" in error
+
+
+def test_flags_override_the_file_and_the_file_the_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "run.toml", tmp_path / "run"
+    file.write_text("method = 'sox'\nlr = 1\nsamples-per-block = 8\nhidden = [8]\nsteps = 9\ntensorboard = false")
+    assert main(["train", "--config", str(file), "--steps", "2", "--alpha", "0.25", "--out", str(out)]) == 0
+    written = json.loads((out / "config.json").read_text())
+    assert (written["method"], written["lr"], written["steps"], written["alpha"]) == ("sox", 1.0, 2, 0.25)
+    assert (written["hidden"], written["samples_per_block"], written["beta"]) == ([8], 8, 0.5)
+    shown = capsys.readouterr().out
+    assert "digits: 1442 train" in shown
+    assert "AUROC" in shown
+
+
+def test_every_setting_survives_the_file(tmp_path: Path) -> None:
+    config = TrainConfig(dataset="x.csv", target=("a", "b"), gamma=0.5, steps=7, compile=True)
+    lines = []
+    for name, value in as_values(config).items():
+        if value is not None:
+            text = json.dumps(list(value) if isinstance(value, tuple) else value)
+            lines.append(f"{name} = {text}")
+    file = tmp_path / "all.toml"
+    file.write_text("\n".join(lines))
+    assert from_toml(TrainConfig, file) == config
+    assert from_toml(TrainCommand, file).target == ("a", "b")
+
+
+def test_a_run_goes_on_with_its_own_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    assert main([*TRAIN, "--out", str(out)]) == 0
+    capsys.readouterr()
+    assert "--lr 0.5 differs" in line(capsys, "train", "--resume", str(out), "--lr", "0.5")
+    assert "--out cannot" in line(capsys, "train", "--resume", str(out), "--out", str(tmp_path / "other"))
+    assert "--config cannot" in line(capsys, "train", "--resume", str(out), "--config", "x.toml")
+    assert "holds a run already" in line(capsys, *TRAIN, "--out", str(out))
+    assert main(["train", "--resume", str(out), "--checkpoint-seconds", "5"]) == 0
+
+
+def test_a_corrupt_checkpoint_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TRAIN, "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    (tmp_path / "run" / "checkpoint.pt").write_bytes(b"no checkpoint")
+    assert "checkpoint.pt is damaged" in line(capsys, "train", "--resume", str(tmp_path / "run"))
+    (tmp_path / "run" / "config.json").write_text("{")
+    assert "config.json is damaged" in line(capsys, "train", "--resume", str(tmp_path / "run"))
+
+
+def test_a_folder_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert "file" in line(capsys, *TRAIN, "--out", str(tmp_path / "file" / "run"))
+
+    def forbidden(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path / "run"))
+
+    monkeypatch.setattr(Path, "mkdir", forbidden)
+    assert "no permission" in line(capsys, *TRAIN, "--out", str(tmp_path / "run"))
+
+
+def test_a_full_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(runs.os, "fsync", full)
+    assert "the disk is full" in line(capsys, *TRAIN, "--out", str(tmp_path / "run"))
+
+
+def test_a_diverged_run_has_a_code_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "smaller --lr" in line(capsys, *TRAIN, "--lr", "1e25", "--out", str(tmp_path / "run"), code=3)
+
+
+def test_the_lists(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FCCO_DATA", str(tmp_path))
+    assert main(["methods"]) == 0
+    assert "msvr-v3" in capsys.readouterr().out
+    assert main(["methods", "msvr-v3"]) == 0
+    assert "fcco.msvr_v3(*, alpha" in capsys.readouterr().out
+    assert main(["objectives"]) == 0
+    assert "MultiTaskAUC" in capsys.readouterr().out
+    assert main(["data"]) == 0
+    assert "fashion-mnist" in capsys.readouterr().out
+    assert main(["data", "digits"]) == 0
+    assert "embedded" in capsys.readouterr().out
+
+
+def test_help_lists_every_command_and_completion_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, expected in (([], "reproduce"), (["--help"], "bench"), (["train", "--help"], "--samples-per-block"),
+                            (["--tyro-print-completion", "bash"], "complete")):  # fmt: skip
+        with pytest.raises(SystemExit) as stopped:
+            main(words)
+        assert not stopped.value.code
+        assert expected in capsys.readouterr().out
+
+
+def test_a_missing_extra_is_one_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("fcco.lab.app", "fcco.lab.commands"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "tyro", None)
+    assert "pip install 'fcco[lab]'" in line(capsys, "demo")
+
+
+def test_bench_outside_of_a_checkout(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(commands.fcco, "__file__", str(tmp_path / "a" / "b" / "__init__.py"))
+    assert "only a checkout" in line(capsys, "bench")
+
+
+def test_report_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TRAIN, "--out", str(tmp_path / "run")]) == 0
+    assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html")]) == 0
+    assert "page.html" in capsys.readouterr().out
+    assert (tmp_path / "page.html").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopped_it_says_how_to_go_on(tmp_path: Path, number: int, code: int) -> None:
+    out = tmp_path / "run"
+    words = [sys.executable, "-m", "fcco", *TRAIN, "--steps", "100000", "--out", str(out)]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while not (out / "metrics.jsonl").exists() and process.poll() is None:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(number)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert error.count("\n") == 1
+    assert f"fcco train --resume {out}" in error
+    assert json.loads((out / "status.json").read_text())["status"] == "interrupted"

@@ -1,0 +1,114 @@
+"""The memory's gradient is the exact one where the table is fresh and everyone is drawn; fast forms equal pairs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import fcco
+from fcco.memory.generic import GenericPhi
+from fcco.memory.kernels import Exponential, Polynomial, exponential_of
+from fcco.memory.pairs import PairPhi, pair_phi
+from fcco.memory.table import OutputTable
+from fcco.objectives.surrogates import Square, SquaredHinge
+from tests.memory.cases import CASES, FAST, N, exact_gradient, solver_for, whole
+
+
+def filled(shape: tuple[int, ...], missing: int = 0) -> OutputTable:
+    generator = torch.Generator().manual_seed(7)
+    table = OutputTable(N, shape, like=torch.zeros(0, dtype=torch.float64))
+    seen = torch.randperm(N, generator=generator)[missing:]
+    table.write(seen, 1.5 * torch.randn(N - missing, *shape, generator=generator, dtype=torch.float64), 1)
+    return table
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradient_is_exact_when_everyone_is_drawn(name: str) -> None:
+    case = CASES[name]()
+    solver, loader = solver_for(case, fcco.output_memory(importance=0.0, cap=None, balance=False), draws=None)
+    wanted = exact_gradient(case)
+    solver.step(None, whole(case, loader.memory))
+    for p, gradient in zip(solver.parameters, wanted, strict=True):
+        assert p.grad is not None
+        torch.testing.assert_close(p.grad, gradient, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_balancing_changes_nothing_then(name: str) -> None:
+    case = CASES[name]()
+    solver, loader = solver_for(case, fcco.output_memory(importance=0.0, cap=None, balance=True))
+    wanted = exact_gradient(case)
+    solver.step(None, whole(case, loader.memory))
+    for p, gradient in zip(solver.parameters, wanted, strict=True):
+        assert p.grad is not None
+        torch.testing.assert_close(p.grad, gradient, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("missing", [0, 15])
+@pytest.mark.parametrize("name", FAST)
+def test_fast_form_equals_the_generic_one(name: str, missing: int) -> None:
+    case = FAST[name]()
+    tasks = getattr(case.objective, "num_tasks", 1)
+    table = filled((tasks,) if "tasks" in name else (), missing)
+    fast, slow = pair_phi(case.objective, case.loader, table), GenericPhi(case.objective, case.loader, table, chunk=16)
+    assert isinstance(fast, PairPhi)
+    mine, theirs = fast.everything(), slow.everything()
+    torch.testing.assert_close(mine.c, theirs.c, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(mine.f.sort().values, theirs.f.sort().values, rtol=1e-10, atol=1e-10)
+    for a, b in zip(mine.own, theirs.own, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+    some = torch.arange(N)[table.seen][::3]
+    torch.testing.assert_close(fast.at(some).c, theirs.c[some], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("hinge", [True, False])
+def test_sorted_sums_equal_pairs(hinge: bool) -> None:
+    generator = torch.Generator().manual_seed(8)
+    q, p = (10 * torch.randn(n, generator=generator, dtype=torch.float64) for n in (300, 500))
+    w = torch.rand(500, 2, generator=generator, dtype=torch.float64)
+    p[100:110] = p[0]  # ties
+    kernel = Polynomial(1.0, 0.5, hinge)
+    for mine, theirs in zip(kernel.by_sorting(q, p, w), kernel.one_by_one(q, p, w), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("loss", [SquaredHinge(), Square()])
+def test_exponentials_in_chunks_equal_pairs(loss: SquaredHinge | Square) -> None:
+    generator = torch.Generator().manual_seed(9)
+    a = 2 * torch.randn(900, generator=generator, dtype=torch.float64)
+    s = 2 * torch.randn(1100, generator=generator, dtype=torch.float64)  # enough for several chunks
+    w = torch.rand(1100, 1, generator=generator, dtype=torch.float64)
+    kernel = exponential_of(loss, 0.2)
+    log_g, slope = kernel.rows(a, s, w)
+    e = loss(s - a.unsqueeze(1)) / 0.2 + w.log().T
+    torch.testing.assert_close(log_g.squeeze(1), e.logsumexp(1), rtol=1e-10, atol=1e-10)
+    mean = (e.softmax(1) * kernel.exponent(s - a.unsqueeze(1))[1]).sum(1)
+    torch.testing.assert_close(slope.squeeze(1), mean, rtol=1e-10, atol=1e-10)
+    b = torch.rand(900, 1, generator=generator, dtype=torch.float64)
+    pushes = _columns(kernel, s, a, log_g, b)
+    torch.testing.assert_close(kernel.columns(s, a, log_g, b).squeeze(1), pushes, rtol=1e-10, atol=1e-10)
+
+
+def _columns(kernel: Exponential, s: Tensor, a: Tensor, log_g: Tensor, b: Tensor) -> Tensor:
+    e, d = kernel.exponent(s.unsqueeze(1) - a)
+    return ((e - log_g.squeeze(1)).exp() * d) @ b.squeeze(1)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_shift_of_all_outputs_changes_nothing(name: str) -> None:
+    case = CASES[name]()
+    shape = (3,) if "tasks" in name else ()
+    table = filled(shape)
+    phi = pair_phi(case.objective, case.loader, table) or GenericPhi(case.objective, case.loader, table)
+    before = phi.everything()
+    if not phi.shiftable:
+        assert name == "tasks"
+        return
+    groups = torch.zeros(N, dtype=torch.int64) if phi.groups is None else phi.groups
+    for group in groups.unique():
+        assert before.c[groups == group].sum(0).abs().max() < 1e-10
+        table.values[groups == group] += 3.0 * float(group) + 1.0
+    after = phi.everything()
+    torch.testing.assert_close(after.c, before.c, rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(after.f, before.f, rtol=1e-9, atol=1e-10)

@@ -1,0 +1,103 @@
+"""Resumed equals uninterrupted, bit for bit; a failed step leaves no trace; what does not fit is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+import fcco
+from fcco.memory import MemoryLoader
+from fcco.objectives.partial_auc import PartialAUC
+from fcco.sampling import Average, PointLoader
+from tests.memory.cases import CASES, inputs, labels, solver_for, whole
+
+
+def run(solver: fcco.Solver, loader: MemoryLoader, steps: int) -> None:
+    done = 0
+    while done < steps:
+        for index, batch in loader:
+            solver.step(index, batch)
+            done += 1
+            if done == steps:
+                return
+
+
+def weights(solver: fcco.Solver) -> list[Tensor]:
+    return [p.detach().clone() for p in solver.parameters]
+
+
+@pytest.mark.parametrize("name", ["pauc", "two-way", "ap", "ap-tasks", "ndcg", "tasks"])
+def test_resume_is_exact(name: str, tmp_path: Path) -> None:
+    method = fcco.output_memory(refresh=3, alpha=0.5)
+    solver, loader = solver_for(CASES[name](), method)
+    run(solver, loader, 5)
+    fcco.save(tmp_path / "state", solver, loader)
+    run(solver, loader, 8)
+    wanted, draws = weights(solver), loader.state_dict()
+    solver, loader = solver_for(CASES[name](), method)
+    fcco.load(tmp_path / "state", solver, loader)
+    run(solver, loader, 8)
+    assert all(torch.equal(a, b) for a, b in zip(weights(solver), wanted, strict=True))
+    assert torch.equal(loader.state_dict()["random"], draws["random"])
+
+
+def test_a_failed_step_leaves_no_trace() -> None:
+    solver, loader = solver_for(CASES["pauc"](), fcco.output_memory(refresh=2))
+    run(solver, loader, 3)
+    memory = loader.memory
+    assert memory.table is not None
+    before = [*weights(solver), memory.table.values.clone(), memory.table.written.clone(), *memory.phi.rows]  # type: ignore[union-attr]
+    before = [tensor.clone() for tensor in before]
+    batch = whole(CASES["pauc"](), memory)
+    batch.x[3] = torch.nan
+    with pytest.raises(fcco.NonFiniteError):
+        solver.step(None, batch)
+    after = [*weights(solver), memory.table.values, memory.table.written, *memory.phi.rows]  # type: ignore[union-attr]
+    assert all(torch.equal(a, b) for a, b in zip(after, before, strict=True))
+    assert solver.t == 3
+
+
+class Items(Dataset[Tensor]):
+    def __len__(self) -> int:
+        return len(inputs())
+
+    def __getitem__(self, place: int) -> Tensor:
+        return inputs()[place]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_workers_change_nothing(workers: int) -> None:
+    found = _trained(workers)
+    wanted = _trained(0)
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+def _trained(workers: int) -> list[Tensor]:
+    torch.manual_seed(0)
+    base = PointLoader(Items(), labels(), 3, 5, average=Average.OPPOSITE, seed=0, num_workers=workers)
+    objective = PartialAUC(nn.Linear(5, 1).double(), base.num_blocks, temperature=0.5)
+    optimizer = torch.optim.Adam(objective.parameters(), lr=0.1)
+    solver = fcco.Solver(objective, optimizer, fcco.output_memory(refresh=2))
+    run(solver, MemoryLoader(solver, base, ahead=4), 12)
+    return weights(solver)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    case = CASES["pauc"]()
+    optimizer = torch.optim.SGD(case.objective.parameters(), lr=0.1)
+    solver = fcco.Solver(case.objective, optimizer, fcco.output_memory())
+    with pytest.raises(RuntimeError, match="MemoryLoader"):
+        solver.step(None, fcco.Batch(inputs(), torch.arange(len(inputs()))))
+    with pytest.raises(TypeError, match="output_memory"):
+        MemoryLoader(fcco.Solver(case.objective, optimizer, fcco.bsgd()), case.loader)
+    with pytest.raises(ValueError, match="cap"):
+        fcco.output_memory(cap=0.5)
+    loader = MemoryLoader(solver, case.loader)
+    with pytest.raises(ValueError, match="probability"):
+        solver.step(None, fcco.Batch(inputs(), torch.arange(len(inputs()))))
+    with pytest.raises(ValueError, match="lacks"):
+        loader.load_state_dict({})

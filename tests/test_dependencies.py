@@ -1,0 +1,176 @@
+"""Dependencies point one way, and the core needs torch alone (docs/design.md). Read from the source, at every depth."""
+
+import ast
+import functools
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "fcco"
+OUTSIDE = ("lab", "integrations")  # may use anything, and nothing of the core may use them
+# A module of the core, or a package of it as a whole, imports only from rows above its own.
+LAYERS = (
+    ("_checks",),
+    ("schedules", "objective", "blocks", "rewind", "jvp", "report", "reservoir", "adaptive"),
+    ("trackers", "estimators", "evaluate", "ranks", "checkpoint", "sampling"),
+    ("methods", "fullpass", "objectives"),
+    ("anchor", "diagnose", "memory", "_arguments"),
+    ("state",),
+    ("solver",),
+    ("stages",),
+)
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+ENTRY = ("__init__", "__main__")  # the front door opens onto everything
+
+
+def part_of(path):
+    """The module or package of fcco that a file belongs to: solver, sampling, lab, ..."""
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def files():
+    return sorted(SOURCE.rglob("*.py"))
+
+
+CORE = [path for path in files() if part_of(path) not in OUTSIDE]
+
+
+class Imports(ast.NodeVisitor):
+    """Every module that a file imports, wherever in it, except what is there for the type checker only."""
+
+    def __init__(self, path):
+        self.package = ["fcco", *path.relative_to(SOURCE).parts[:-1]]
+        self.found = set()
+        self.visit(ast.parse(path.read_text()))
+
+    def visit_If(self, node):
+        if ast.unparse(node.test) not in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            self.generic_visit(node)
+
+    def visit_Import(self, node):
+        self.found |= {name.name for name in node.names}
+
+    def visit_ImportFrom(self, node):
+        module = node.module or ""
+        if node.level:
+            module = ".".join([*self.package[: len(self.package) - node.level + 1], *([module] if module else [])])
+        self.found |= {f"{module}.{name.name}" for name in node.names}
+
+    def visit_Call(self, node):
+        called = ast.unparse(node.func)
+        assert called not in ("__import__", "importlib.import_module"), "the core imports nothing by name"
+        self.generic_visit(node)
+
+
+@functools.cache
+def imports(path):
+    return Imports(path).found
+
+
+def own(path):
+    """The parts of fcco that a file imports."""
+    names = (name.split(".") for name in imports(path))
+    return {name[1] for name in names if name[0] == "fcco" and len(name) > 1}
+
+
+def test_every_part_has_its_place():
+    parts = {part_of(path) for path in CORE} - set(ENTRY)
+    assert parts == set(LEVEL), "give it a row in LAYERS, or take it out"
+
+
+@pytest.mark.parametrize("path", CORE, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_direction(path):
+    part = part_of(path)
+    if path.parent == SOURCE and part in ENTRY:
+        return
+    wrong = {name for name in own(path) - {part} if LEVEL.get(name, len(LAYERS)) >= LEVEL[part]}
+    assert not wrong, f"{part} must not import {', '.join(sorted(wrong))}"
+
+
+@pytest.mark.parametrize("path", CORE, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_the_core_needs_torch_alone(path):
+    allowed = sys.stdlib_module_names | {"torch", "fcco"}
+    foreign = {name for name in imports(path) if name.split(".")[0] not in allowed}
+    assert not foreign
+
+
+def test_nothing_of_the_core_uses_the_lab():
+    users = {str(path.relative_to(SOURCE)) for path in CORE if own(path) & set(OUTSIDE)}
+    assert users <= {"__main__.py"}
+
+
+@pytest.mark.parametrize(
+    ("part", "others"),
+    [
+        ("schedules", {"trackers", "estimators", "methods", "solver"}),
+        ("trackers", {"estimators", "methods", "solver"}),
+        ("estimators", {"trackers", "methods", "solver"}),
+        ("methods", {"solver"}),
+        ("objective", {"methods", "trackers", "estimators", "solver"}),
+        ("blocks", {"methods", "trackers", "estimators", "solver"}),
+        ("rewind", {"methods", "trackers", "estimators", "solver"}),
+        ("objectives", {"solver", "lab"}),
+        ("sampling", {"solver", "methods", "lab"}),
+    ],
+)
+def test_the_arrows_of_the_design(part, others):
+    """The design's own sentence, in case LAYERS is ever loosened."""
+    for path in CORE:
+        if part_of(path) == part:
+            assert not own(path) & others
+
+
+def test_only_torch_is_required():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert [name.split(">")[0] for name in project["dependencies"]] == ["torch"]
+
+
+ALONE = """
+import sys
+
+class Blind:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        return None if name.split(".")[0] in BLOCKED else self.finder.find_spec(name, path, target)
+
+BLOCKED = set(sys.argv[2:])
+sys.meta_path[:] = [Blind(finder) for finder in sys.meta_path]
+import torch
+import fcco
+
+assert not any(name.startswith(("fcco.lab", "fcco.integrations")) for name in sys.modules)
+w = torch.nn.Parameter(torch.ones(2))
+f = fcco.objective(
+    lambda i, x: (x @ w).mean(1, keepdim=True), lambda i, u: u.square().squeeze(1), num_blocks=4, parameters=[w]
+)
+solver = fcco.Solver(f, torch.optim.Adam([w], lr=0.1), fcco.msvr_v2(alpha=0.5, beta=0.5))
+solver.step([0, 3], torch.ones(2, 8, 2))
+fcco.save(sys.argv[1], solver)
+solver.step([0, 3], torch.ones(2, 8, 2))
+end = w.detach().clone()
+fcco.load(sys.argv[1], solver)
+assert not torch.equal(w.detach(), end)
+solver.step([0, 3], torch.ones(2, 8, 2))
+assert torch.equal(w.detach(), end)
+assert not BLOCKED & set(sys.modules)
+"""
+
+
+def test_the_core_works_where_there_is_nothing_but_torch(tmp_path):
+    """numpy is blocked too, although torch would use it: steps, saving and loading do without."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["lab"]
+    blocked = {"numpy", "sklearn"} | {name.split("[")[0].replace("-", "_") for name in extras}
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, str(tmp_path / "run.pt"), *sorted(blocked)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
