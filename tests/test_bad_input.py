@@ -4,6 +4,7 @@ A step that fails leaves weights, u, z, earlier weights, buffers, optimizer stat
 bit as they were, and the next good step is the same as if the bad one had never been asked for.
 """
 
+import functools
 import inspect
 import math
 import random
@@ -20,6 +21,7 @@ from fcco.stages import Stage, StageWise
 from tests.trials import (
     BLOCKS,
     FINITE_SUM,
+    VALUES,
     Noisy,
     Trial,
     assert_same,
@@ -141,7 +143,7 @@ SCHEDULED = [
 @pytest.mark.parametrize(("name", "argument", "value", "error"), SCHEDULED)
 def test_schedule_that_leaves_its_range(name, argument, value, error):
     t = 5 if name in FINITE_SUM else 3  # v3 renews its anchor at step 5
-    good, now = {"gamma": 0.5, "theta": 0.5, "step": 0.5}.get(argument, 0.3), {"bad": False}
+    good, now = VALUES[argument], {"bad": False}
 
     def schedule(step):
         return value if now["bad"] and step == t else good
@@ -193,8 +195,20 @@ def check_failed_step(name, spoil, error, says, *, t=3, after=1, **options):
     trial.objective.disarm()
     assert_same(before, trial.snapshot())
     went_on = trial.run(t, t + after).snapshot()
-    assert_same(went_on, Trial(name, **options).run(1, t + after).snapshot())
+    options = {key: value for key, value in options.items() if key != "changes"}  # these are the usual values again
+    assert_same(without_method(went_on), without_method(clean(name, t + after, **options)))
     return caught.value
+
+
+@functools.cache
+def clean(name, last, **options):
+    """The end of a run that nothing ever happened to."""
+    return Trial(name, **options).run(1, last).snapshot()
+
+
+def without_method(state):
+    """A schedule prints differently from its value."""
+    return {key: value for key, value in state.items() if key != "method"}
 
 
 INDEX = {
@@ -283,7 +297,7 @@ INNER = {
 }
 
 
-@pytest.mark.parametrize("name", ["soap", "msvr-v3", "msvr-v1-sp"])
+@pytest.mark.parametrize("name", ["soap", "msvr-v1-sp"])
 @pytest.mark.parametrize("case", INNER)
 def test_what_inner_returns(case, name):
     fault, error, says = INNER[case]
@@ -538,7 +552,7 @@ def test_gradient_that_is_not_finite_in_a_full_pass_names_blocks():
         solver.step(torch.tensor([1]), x[1:2])
     x[4, 1] = 0.0
     before = snapshot(solver)
-    with pytest.raises(fcco.NonFiniteError, match="full_pass.*gradient.*blocks 3, 4, 5$") as caught:
+    with pytest.raises(fcco.NonFiniteError, match=r"full_pass.*gradient.*blocks 3, 4, 5$") as caught:
         solver.step(torch.tensor([1]), x[1:2])
     assert caught.value.blocks == [3, 4, 5]  # those of the batch that it came from
     assert_same(before, snapshot(solver))
@@ -554,7 +568,7 @@ def test_overflow_of_u_is_refused():
     g = fcco.objective(lambda i, x: x * w, lambda i, u: torch.tanh(u).sum(1), num_blocks=3, parameters=[w])
     f.inner = g.inner
     before = snapshot(solver)
-    with pytest.raises(fcco.NonFiniteError, match="block 2$"):
+    with pytest.raises(fcco.NonFiniteError, match=r"block 2$"):
         solver.step(torch.tensor([0, 2]), torch.tensor([[0.0], [1.0]]))
     assert_same(before, snapshot(solver))
 
@@ -629,7 +643,7 @@ def test_full_pass_that_is_used_up_after_one_look(name):
     used = iter(list(full_pass(X)))
     trial = Trial(name, full_pass=lambda: used)
     before = trial.snapshot()
-    with pytest.raises(ValueError, match="full_pass .*never came to blocks"):
+    with pytest.raises(ValueError, match=r"full_pass .*never came to blocks"):
         trial.solver.step(*trial.batch(1))
     assert_same(before, trial.snapshot())
 
@@ -645,7 +659,7 @@ def test_diagnose_with_a_bad_full_pass(case):
 
 
 def test_diagnose_without_full_pass():
-    with pytest.raises(ValueError, match="full_pass.*None"):
+    with pytest.raises(ValueError, match=r"full_pass.*None"):
         Trial("sox").solver.diagnose()
 
 
@@ -782,7 +796,7 @@ def test_solver_argument(case):
 def test_optimizer_that_lacks_one_parameter():
     objective = Noisy()
     optimizer = torch.optim.SGD(objective.model.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match="optimizer lacks .*: shift$"):
+    with pytest.raises(ValueError, match=r"optimizer lacks .*: shift$"):
         fcco.Solver(objective, optimizer, recipe("sox"))
 
 
@@ -902,7 +916,7 @@ def test_more_blocks_a_step_than_there_are(name):
 @pytest.mark.parametrize("name", ["theorem_v3", "stages_v3"])
 def test_more_samples_than_the_proof_allows(name):
     make, arguments = MAKERS[name]
-    with pytest.raises(ValueError, match="b2 .*got 11"):
+    with pytest.raises(ValueError, match=r"b2 .*got 11"):
         make(**arguments | {"b2": 11})
 
 
@@ -911,7 +925,7 @@ def test_learning_rate_schedule():
     for bad, error in ((-1.0, ValueError), (NAN, ValueError), ("1", TypeError)):
         with pytest.raises(error, match=f"lr .*{bad}"):
             fcco.LRSchedule(optimizer, lambda t, bad=bad: bad)
-    with pytest.raises(TypeError, match="optimizer|Optimizer"):
+    with pytest.raises(TypeError, match=r"optimizer|Optimizer"):
         fcco.LRSchedule("sgd", 0.1)
 
 
@@ -1060,8 +1074,11 @@ SPOILT = {
 }
 
 
-@pytest.mark.parametrize("what", SPOILT)
-@pytest.mark.parametrize("name", fcco.METHODS)
+SKIPPED = [(name, "g") for name in fcco.METHODS]
+SKIPPED += [(name, what) for name in ("soap", "msvr-v2", "msvr-v3", "scent") for what in SPOILT if what != "g"]
+
+
+@pytest.mark.parametrize(("name", "what"), SKIPPED)
 def test_skipping(name, what):
     """A skipped step counts itself and its samples, and is else as if it had never been."""
     t = 1 if what == "f" else 5 if name in FINITE_SUM else 3  # v3's anchor is due at 1 and at 5
@@ -1079,7 +1096,7 @@ def test_skipping(name, what):
     assert_same(without_counts(before), without_counts(trial.snapshot()))
     went_on = trial.run(t, t + 1).snapshot()
     assert trial.solver.skipped == 2
-    assert_same(without_counts(went_on), without_counts(Trial(name).run(1, t + 1).snapshot()))
+    assert_same(without_counts(went_on), without_counts(clean(name, t + 1)))
 
 
 def test_skipping_is_for_numbers_only():

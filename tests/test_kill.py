@@ -48,8 +48,8 @@ class Nursery:
         """Let it come to its end; 0 where all went well."""
         return self._ask("wait")
 
-    def _ask(self, *command):
-        self._process.stdin.write(json.dumps((command + (None,))[:2]) + "\n")
+    def _ask(self, command, order=None):
+        self._process.stdin.write(json.dumps([command, order]) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, "the nursery is gone"

@@ -151,6 +151,8 @@ def difference(a, b, where=""):
     elif isinstance(a, (list, tuple)):
         if len(a) != len(b):
             return f"{where}: lengths {len(a)} != {len(b)}"
+        if len(a) > 100 and all(type(item) is int for item in a):  # Python's random state
+            return None if a == b else f"{where}: differ"
         pairs = [(x, y, f"{where}[{i}]") for i, (x, y) in enumerate(zip(a, b, strict=True))]
     else:
         same = a == b or (isinstance(a, float) and math.isnan(a) and math.isnan(b))

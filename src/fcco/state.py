@@ -85,8 +85,8 @@ def load_solver_state(solver: Solver, state: dict[str, Any]) -> None:
     if solver.method.estimator.remembers:
         solver._z = z
     else:
-        for p, part in zip(solver.parameters, z or [None] * len(solver.parameters), strict=True):
-            p.grad = part
+        for place, p in enumerate(solver.parameters):
+            p.grad = None if z is None else z[place]
     solver._norm = None if state["norm"] is None else state["norm"].to(solver.table.device)
     solver.previous = _like(state["previous"], solver.parameters)
     saved = state["anchor"]

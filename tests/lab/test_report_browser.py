@@ -171,6 +171,9 @@ def test_the_crosshair_moves_by_keyboard(view: Page) -> None:
     assert "n=2" in tip.text  # the interrupted run is no longer there
     plot.send_keys(Keys.ESCAPE)
     assert not tip.is_displayed()
+    view.find("#x-seconds").click()
+    plot.send_keys(Keys.ARROW_LEFT)  # from the right end
+    assert "Seconds 550" in tip.text
 
 
 def test_axes_switch(view: Page) -> None:

@@ -224,14 +224,14 @@ def test_separated_data_stays_finite(loss, gaps, name, dtype):
     assert torch.isfinite(solver.u()).all()
 
 
-@pytest.mark.parametrize("name", ["msvr-v1", "msvr-v2", "sonex"])
-def test_rows_of_zeros_that_come_and_go_stay_finite(name):
+@pytest.mark.parametrize(("name", "ahead"), [("msvr-v1", 2.0), ("msvr-v2", 2.0), ("sonex", 0.0)])
+def test_rows_of_zeros_that_come_and_go_stay_finite(name, ahead):
     """Few blocks drawn and large steps: the tracker's combination falls below 0 where g is 0, and u is 0 then."""
     y = (torch.arange(24) < 8).long()
-    h = torch.randn(24, generator=torch.Generator().manual_seed(1)) + 1.5 * y
+    h = torch.randn(24, generator=torch.Generator().manual_seed(1)) + ahead * y
     objective = AveragePrecision(Scores(h), 8, loss=SquaredHinge(margin=0.0))
     method = fcco.METHODS[name](alpha=0.3, beta=0.3)
-    solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=1.0), method)
+    solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=3.0), method)
     zeros = 0
     for index, batch in steps(y, 60):
         assert math.isfinite(solver.step(index, batch).value)

@@ -235,7 +235,8 @@ def test_a_learned_temperature_in_single_precision(name, per_example):
     objective = contrastive(far_features(n), temperature=learned)
     assert objective(*whole(n)).max() > 150.0
     drawn = draws(n, torch.arange(n), blocks=4, others=3, steps=10)
-    assert_same_gradients(objective, batch_of, name, drawn, lr=0.001)
+    # The slope of tau is the difference of two numbers as large as the exponents, log u among them.
+    assert_same_gradients(objective, batch_of, name, drawn, lr=0.001, single=3e-4)
 
 
 @pytest.mark.parametrize("offset", [-400.0, 400.0])

@@ -170,7 +170,7 @@ def steps(count=40, seed=0):
         (SquaredHinge(0.0), 3.0, 0.5, 0.02),  # rows of zeros come and go
         (Logistic(), 2.0, 100.0, 1e-3),
         (Exponential(), 2.0, 0.3, 0.3),
-        (Exponential(50.0), 1.0, 0.2, 1e-25),
+        (Exponential(50.0), 1.0, 0.2, 1e-19),
     ],
     ids=str,
 )

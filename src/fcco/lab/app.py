@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import tyro
@@ -20,7 +21,8 @@ from fcco.lab import commands
 from fcco.lab.datasets import DataError, DataMissing
 from fcco.lab.demo import DemoConfig, run_demo
 from fcco.lab.errors import Diverged, Interrupted, LabError, in_words, nearest, one_line
-from fcco.lab.training import TrainCommand, run_train, train_defaults
+from fcco.lab.sweep import SweepCommand, run_sweep
+from fcco.lab.training import TrainCommand, file_defaults, run_train, train_defaults
 
 Defaults = Callable[[Sequence[str]], Any]
 
@@ -38,6 +40,7 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "demo": Command(DemoConfig, run_demo),
     "train": Command(TrainCommand, run_train, train_defaults),
+    "sweep": Command(SweepCommand, run_sweep, partial(file_defaults, SweepCommand)),
     "report": Command(commands.ReportCommand, commands.run_report),
     "methods": Command(commands.MethodsCommand, commands.run_methods),
     "objectives": Command(commands.ObjectivesCommand, commands.run_objectives),

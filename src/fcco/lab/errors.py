@@ -15,6 +15,14 @@ class LabError(Exception):
     """Something that the user can mend; its message is one line."""
 
 
+class StorageError(LabError):
+    """A file could not be written: a full disk, a folder without permission."""
+
+
+class Pruned(Exception):
+    """A run of a sweep was stopped early, being behind."""
+
+
 class Interrupted(Exception):
     """Stopped by a signal, after everything was saved.
 
@@ -69,11 +77,11 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise LabError(in_words(error, path)) from error
+        raise StorageError(in_words(error, path)) from error
     except RuntimeError as error:  # torch's own writer hides the cause
         cause = error.__context__
         if isinstance(cause, OSError):
-            raise LabError(in_words(cause, path)) from error
+            raise StorageError(in_words(cause, path)) from error
         raise
 
 

@@ -18,10 +18,10 @@ from torch import Tensor
 import fcco
 from fcco.checkpoint import Stateful
 from fcco.lab.config import TrainConfig
-from fcco.lab.errors import Diverged, Interrupted, LabError, one_line, writing
+from fcco.lab.errors import Diverged, Interrupted, LabError, Pruned, one_line, writing
 from fcco.lab.evaluate import Row, exact, ranking, scores
 from fcco.lab.parts import Parts, build
-from fcco.lab.runs import RunFolder, environment, read_rows
+from fcco.lab.runs import RunFolder, environment, read_json, read_rows
 from fcco.lab.weights import save_weights
 from fcco.sampling.batch import Batch
 
@@ -121,10 +121,23 @@ def train(config: TrainConfig, path: Path, *, resume: bool = False, watch: Watch
             folder.release()
 
 
+def finish(config: TrainConfig, path: Path, watch: Watch | None = None) -> Outcome:
+    """The outcome of a run: from its folder where it is finished, else by training, from its checkpoint if need be."""
+    folder = RunFolder(path)
+    if not folder.used:
+        return train(config, path, watch=watch)
+    if folder.status.exists() and read_json(folder.status).get("status") == "finished":
+        return Outcome(path, folder.read_config(), read_rows(folder.metrics))
+    return train(folder.read_config(), path, resume=True, watch=watch)
+
+
 def _run(parts: Parts, folder: RunFolder, watch: Watch) -> Outcome:
     try:
         return _Training(parts, folder, watch).run()
     except (LabError, Interrupted, Diverged, fcco.CheckpointError):
+        raise
+    except Pruned as error:
+        folder.end("interrupted", one_line(error))
         raise
     except Exception as error:
         folder.end("failed", f"{type(error).__name__}: {one_line(error)}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fcco.lab.config import FREE, TrainConfig, as_values, check, flag, from_toml, from_values
+from fcco.lab.config import FREE, Config, TrainConfig, as_values, check, flag, from_toml, from_values
 from fcco.lab.console import Live, figures
 from fcco.lab.errors import LabError, refusing
 from fcco.lab.parts import load_data
@@ -39,6 +39,12 @@ def train_defaults(words: Sequence[str]) -> TrainCommand:
         folder = RunFolder(named.resume)
         return from_values(TrainCommand, as_values(folder.read_config()), str(folder.config))
     return TrainCommand() if named.config is None else from_toml(TrainCommand, named.config)
+
+
+def file_defaults(kind: type[Config], words: Sequence[str]) -> Config:
+    """Defaults from the TOML file that --config names, else the kind's own."""
+    named = _named_files(words)
+    return kind() if named.config is None else from_toml(kind, named.config)
 
 
 def _named_files(words: Sequence[str]) -> argparse.Namespace:

@@ -54,6 +54,14 @@ class OutputObjective(Objective):
         return data[0]
 
 
+def beside(model: nn.Module, value: Tensor) -> Tensor:
+    """A start value of a variable of the objective's own: on the model's device, in its precision (single at least)."""
+    first = next(model.parameters(), None)
+    if first is None:
+        return value
+    return value.to(first.device, torch.promote_types(first.dtype, torch.float32))
+
+
 def scores(outputs: Tensor, batch: Batch) -> Tensor:
     """One score an example: (K,) from outputs (K,) or (K, 1)."""
     flat = outputs.squeeze(1) if outputs.dim() == 2 and outputs.shape[1] == 1 else outputs

@@ -114,7 +114,7 @@ class GlobalContrastive(OutputObjective):
         if not isinstance(given, LearnedTemperature):
             return given
         assert self.excess is not None
-        return given.minimum + (self.excess[index] if given.per_example else self.excess).exp()
+        return given.minimum + widened(self.excess[index] if given.per_example else self.excess).exp()
 
     def outputs(self, x: Any) -> Tensor:
         """Features (K, 2, d)."""
@@ -130,7 +130,8 @@ class GlobalContrastive(OutputObjective):
         if outputs.dim() != 3 or outputs.shape[:2] != (len(batch), 2):
             raise ValueError(f"the features must have shape ({len(batch)}, 2, d), got {tuple(outputs.shape)}")
         anchor = own_place(batch, index, index)
-        h = normalize(outputs, dim=2) if self.normalize else outputs
+        h = widened(outputs)  # tau may be tiny
+        h = normalize(h, dim=2) if self.normalize else h
         own = h[anchor]  # (B, 2, d)
         others = (batch.id != index.unsqueeze(1)) & serving(batch, index.shape[0])  # (B, K)
         weight = batch.weight
@@ -141,7 +142,7 @@ class GlobalContrastive(OutputObjective):
             others = others.repeat_interleave(2, 1)
             weight = None if weight is None else weight.repeat_interleave(2, -1) / 2
         positive = (own[:, 0] * own[:, 1]).sum(1)  # (B,)
-        x = self._over_tau(widened(similarity) - widened(positive)[:, None, None], index)
+        x = self._over_tau(similarity - positive[:, None, None], index)
         means = [log_mean_exp_over(x[:, v], others, weight, index, "other examples") for v in (0, 1)]
         return torch.stack(means, 1)
 

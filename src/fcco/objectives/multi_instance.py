@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fcco import _checks
 from fcco.objectives.average_precision import wide
-from fcco.objectives.base import OutputObjective, log_mean_exp_over, scores
+from fcco.objectives.base import OutputObjective, beside, log_mean_exp_over, scores
 from fcco.objectives.surrogates import Square, SquaredHinge
 from fcco.sampling.batch import Batch, serving
 
@@ -67,8 +67,8 @@ class MultiInstance(OutputObjective):
         super().__init__(model, positive.shape[0], dim=1, log=True)
         self.temperature = _checks.positive("temperature", temperature)
         self.loss = SquaredHinge(margin=1.0, scale=2.0) if loss is None else loss
-        self.a = nn.Parameter(torch.zeros(()))
-        self.b = nn.Parameter(torch.zeros(()))
+        self.a = nn.Parameter(beside(model, torch.zeros(())))
+        self.b = nn.Parameter(beside(model, torch.zeros(())))
         self.register_buffer("positive", positive)  # (m,)
         self.num_positive = int(positive.sum())
 

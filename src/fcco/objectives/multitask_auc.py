@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fcco.objectives.base import OutputObjective, mean_over, need
+from fcco.objectives.base import OutputObjective, beside, mean_over, need
 from fcco.objectives.surrogates import Square, SquaredHinge
 from fcco.sampling.batch import Batch, serving
 
@@ -54,8 +54,9 @@ class MultiTaskAUC(OutputObjective):
     ) -> None:
         super().__init__(model, num_tasks, dim=3 if trained_centers else 4)
         self.loss = SquaredHinge(margin=1.0, scale=0.5) if loss is None else loss
-        self.a: nn.Parameter | None = nn.Parameter(torch.zeros(num_tasks)) if trained_centers else None
-        self.b: nn.Parameter | None = nn.Parameter(torch.zeros(num_tasks)) if trained_centers else None
+        start = beside(model, torch.zeros(num_tasks))
+        self.a: nn.Parameter | None = nn.Parameter(start) if trained_centers else None
+        self.b: nn.Parameter | None = nn.Parameter(start.clone()) if trained_centers else None
         if block_weight is not None and block_weight.shape != (num_tasks,):
             raise ValueError(f"block_weight must have shape ({num_tasks},), got {tuple(block_weight.shape)}")
         self.block_weight: Tensor | None

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fcco import _checks
 from fcco.objectives.average_precision import AnchoredObjective, wide
-from fcco.objectives.base import log_mean_exp_over
+from fcco.objectives.base import beside, log_mean_exp_over
 from fcco.objectives.surrogates import SquaredHinge, Surrogate
 from fcco.sampling.batch import Batch
 
@@ -79,7 +79,7 @@ class PartialAUC(AnchoredObjective):
         self.v: nn.Parameter | None = None
         if positive_temperature is not None:
             _checks.positive("positive_temperature", positive_temperature)
-            self.v = nn.Parameter(torch.full((self.num_tasks,), float(start)))
+            self.v = nn.Parameter(beside(model, torch.full((self.num_tasks,), float(start))))
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         x, _, negative = self.pairs(index, wide(outputs), batch)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fcco import _checks
 from fcco.objectives.average_precision import ZERO, AnchoredObjective, log_or_zero, scaled, shares, wide
-from fcco.objectives.base import log_mean_exp_over
+from fcco.objectives.base import beside, log_mean_exp_over
 from fcco.objectives.partial_auc import soft_maximum
 from fcco.objectives.surrogates import Logistic, Surrogate
 from fcco.sampling.batch import Batch
@@ -93,7 +93,7 @@ class PNormPush(AnchoredObjective):
             raise ValueError(f"p must be >= 1, got {p}")
         self.p = float(p)
         self.loss = Logistic() if loss is None else loss
-        self.v = nn.Parameter(torch.full((self.num_tasks,), float(start))) if logarithm else None
+        self.v = nn.Parameter(beside(model, torch.full((self.num_tasks,), float(start)))) if logarithm else None
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         if isinstance(self.loss, Logistic | Exponential):

@@ -146,6 +146,11 @@ const start = () => {
   startControls();
   renewHover = makeHover(find("plot"), find("tip"), () => ({ frame, axis: axisNow() }));
   chooseProblem(0);
-  new ResizeObserver(showChart).observe(find("plot"));
+  let width = find("plot").clientWidth;
+  new ResizeObserver(() => {
+    if (width === find("plot").clientWidth) return; // a redraw puts the crosshair away: only when there is a reason
+    width = find("plot").clientWidth;
+    showChart();
+  }).observe(find("plot"));
 };
 start();

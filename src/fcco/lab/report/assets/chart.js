@@ -22,13 +22,12 @@ const seriesOf = (group, state) => {
   });
   const shown = points.filter((p) => p.x !== null && (!state.logX || p.x > 0) && (!state.logY[state.y] || p.y > 0));
   const lost = points.length - shown.length;
-  return shown.length ? { group, points: shown, lost } : null;
+  return shown.length ? { group, points: shown, lost, runs: runLines(group, state) } : null;
 };
 
-const runLines = (series, state) => {
+const runLines = (group, state) => {
   if (state.band !== "runs") return [];
-  const members = data.runs.filter((run) => data.groups[run.group] === series.group);
-  return members.map((run) => run.y[state.y]
+  return members(group).map((run) => run.y[state.y]
     .map((y, i) => [run.x[state.x][i], y])
     .filter(([x, y]) => x !== null && y !== null && (!state.logX || x > 0) && (!state.logY[state.y] || y > 0)));
 };
@@ -38,10 +37,10 @@ const frameOf = (series, state, width, height) => {
   const points = series.flatMap((s) => s.points);
   const means = points.map((p) => p.y);
   const floor = log ? least(means) / 3 : -Infinity; // a band that touches zero must not stretch a logarithmic axis
-  const extra = series.flatMap((s) => runLines(s, state).flatMap((line) => line.map((p) => p[1])));
-  const yRange = range([...means, ...extra, ...points.flatMap((p) => [Math.max(p.low, floor), p.high])], log);
+  const extra = series.flatMap((s) => s.runs.flat());
+  const yRange = range([...means, ...extra.map((p) => p[1]), ...points.flatMap((p) => [Math.max(p.low, floor), p.high])], log);
   const air = state.logX ? 0.01 : 0;
-  const xRange = range(points.map((p) => p.x), state.logX, air);
+  const xRange = range([...points.map((p) => p.x), ...extra.map((p) => p[0])], state.logX, air);
   const y = scale(...yRange, height - BOTTOM, TOP, log);
   const yTicks = y.ticks(Math.max(3, Math.floor(height / 64)));
   const left = 14 + 7.2 * Math.max(3, ...yTicks.map((t) => t.text.length));
@@ -82,7 +81,7 @@ const drawn = (series, frame, state) => {
   const [[cx, cy]] = line;
   return [
     bands[state.band][1] ? draw("path", { class: "band", d: `${path(area)}Z`, ...style }) : null,
-    ...runLines(series, state).map((run) =>
+    ...series.runs.map((run) =>
       draw("path", { class: "line run", d: path(run.map((p) => [x.at(p[0]), y.at(p[1])])), ...style })),
     draw("path", { class: "line", d: path(line), "data-group": series.group.label, ...stroke(series.group) }),
     line.length === 1 ? draw("circle", { class: "dot", cx, cy, r: 4, ...style }) : null,

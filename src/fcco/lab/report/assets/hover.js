@@ -17,41 +17,43 @@ const stopsOf = (frame) => [...new Set(frame.series.flatMap((s) => s.points.map(
 
 const tipRows = (x, frame) => frame.series
   .map((series) => ({ series, value: valueAt(series, x, frame) }))
-  .filter((row) => row.value)
-  .sort((a, b) => b.value.y - a.value.y);
+  .sort((a, b) => (b.value?.y ?? -Infinity) - (a.value?.y ?? -Infinity) || 0);
 
-const tipText = (value) => (value.exact ? within(value.y, value.sd) : `≈ ${number(value.y)}`);
+const place = (axis, x) => `${axis.label} ${number(x, Number.isInteger(x) ? 6 : 4)}`;
+const outside = (series, x) => (x < series.points[0].x
+  ? `starts at ${tick(series.points[0].x)}` : `ends at ${tick(series.points.at(-1).x)}`);
+const tipText = ({ series, value }, x) => (!value ? outside(series, x) : value.exact ? within(value.y, value.sd) : `≈ ${number(value.y)}`);
 
-const fewer = (value, group) => (value.n < group.size ? make("small", {}, ` n=${value.n}`) : null);
+const fewer = ({ series, value }) => (value && value.n < series.group.size ? make("small", {}, ` n=${value.n}`) : null);
 
 const makeHover = (plot, tip, current) => {
-  let place = null; // a number of the stops
+  let stop = null; // a number of the stops
   let stops = [];
 
   const show = (index) => {
     const { frame, axis } = current();
     if (!frame) return clear();
-    place = Math.max(0, Math.min(stops.length - 1, index));
-    const x = stops[place];
+    stop = Math.max(0, Math.min(stops.length - 1, index));
+    const x = stops[stop];
     const rows = tipRows(x, frame);
     const pixel = frame.x.at(x);
     find("cross")?.replaceChildren(
       draw("line", { class: "crosshair", x1: pixel, x2: pixel, y1: TOP, y2: frame.height - BOTTOM }),
-      ...rows.map(({ series, value }) =>
+      ...rows.filter((row) => row.value).map(({ series, value }) =>
         draw("circle", { class: "dot", cx: pixel, cy: frame.y.at(value.y), r: 4.5, ...color(series.group) })));
     tip.replaceChildren(
-      make("strong", {}, `${axis.label} ${number(x, 6)}`),
-      ...rows.map(({ series, value }) => make("div", { class: "row" }, named(series.group),
-        make("span", { class: "value" }, tipText(value), fewer(value, series.group)))));
+      make("strong", {}, place(axis, x)),
+      ...rows.map((row) => make("div", { class: "row" }, named(row.series.group),
+        make("span", { class: row.value ? "value" : "value outside" }, tipText(row, x), fewer(row)))));
     tip.hidden = false;
     const room = plot.clientWidth - tip.offsetWidth;
     const wanted = pixel < frame.width / 2 ? pixel + 16 : pixel - 16 - tip.offsetWidth;
     tip.style.transform = `translate(${Math.max(0, Math.min(room, wanted))}px, ${TOP + 4}px)`;
-    fill(plot, { "aria-valuenow": place, "aria-valuetext": [`${axis.label} ${number(x, 6)}`,
-      ...rows.map((row) => `${row.series.group.label} ${tipText(row.value)}`)].join("; ") }, []);
+    fill(plot, { "aria-valuenow": stop, "aria-valuetext": [place(axis, x),
+      ...rows.map((row) => `${row.series.group.label} ${tipText(row, x)}`)].join("; ") }, []);
   };
   const clear = () => {
-    place = null;
+    stop = null;
     tip.hidden = true;
     find("cross")?.replaceChildren();
   };
@@ -59,7 +61,7 @@ const makeHover = (plot, tip, current) => {
     clear();
     const { frame } = current();
     stops = frame ? stopsOf(frame) : [];
-    const text = frame ? `${current().axis.label} ${number(stops[0], 6)}` : "nothing to show";
+    const text = frame ? place(current().axis, stops[0]) : "nothing to show";
     const last = Math.max(0, stops.length - 1);
     fill(plot, { "aria-valuemin": 0, "aria-valuemax": last, "aria-valuenow": 0, "aria-valuetext": text }, []);
   };
@@ -79,10 +81,10 @@ const makeHover = (plot, tip, current) => {
   plot.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && clear());
   plot.addEventListener("blur", clear);
   plot.addEventListener("keydown", (event) => {
-    const at = place ?? -1;
+    const at = stop ?? -1;
     const leap = Math.max(1, Math.round(stops.length / 10));
     const moves = {
-      ArrowRight: at + 1, ArrowUp: at + 1, ArrowLeft: place === null ? stops.length - 1 : at - 1, ArrowDown: at - 1,
+      ArrowRight: at + 1, ArrowUp: at + 1, ArrowLeft: stop === null ? stops.length - 1 : at - 1, ArrowDown: at - 1,
       PageUp: at + leap, PageDown: at - leap, Home: 0, End: stops.length - 1,
     };
     if (event.key === "Escape") clear();

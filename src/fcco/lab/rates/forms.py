@@ -1,0 +1,108 @@
+"""The theorems' rates with the constants left free, as stages of constant rates.
+
+The theorems fix the powers of t, m, B1, B2, mu and eps; their constants would take 10^9 steps. So the constants are
+tuned once, at one problem size and one horizon, and the powers carry them everywhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+from fcco.stages import Stage
+
+
+class Constants(NamedTuple):
+    """The free constants of eta, alpha and beta."""
+
+    eta: float
+    alpha: float
+    beta: float
+
+
+@final
+@dataclass(frozen=True)
+class Sizes:
+    """m/B1 and the batch sizes."""
+
+    m: int
+    b1: int = 1
+    b2: int = 1
+
+    @property
+    def ratio(self) -> float:
+        """m/B1."""
+        return self.m / self.b1
+
+
+def rates(form: str, sizes: Sizes, c: Constants, s: float) -> tuple[float, float, float]:
+    """eta, alpha, beta at a + t = s.
+
+    sox:         eta = c (B1 B2/m)^(1/2) s^(-1/2),  alpha = c (min(B1, B2)/s)^(1/2),  beta = c (m/B1) eta
+    v1 (late):   eta = c (min(B1, B2)/s)^(1/2),     alpha = c eta,                    beta = c (m/B1)^2 eta^2
+    v1 (early):  eta = c (B1 sqrt(B2)/m)^(2/3) s^(-1/3), alpha and beta as above
+    v2:          eta as v1 (early),                 alpha = c (m/B1) eta^2,           beta = c (m/B1)^2 eta^2
+    """
+    ratio, smaller = sizes.ratio, min(sizes.b1, sizes.b2)
+    if form == "sox":
+        eta = c.eta * math.sqrt(sizes.b2 / (ratio * s))
+        return eta, c.alpha * math.sqrt(smaller / s), c.beta * ratio * eta
+    if form == "v1 (late)":
+        eta = c.eta * math.sqrt(smaller / s)
+    else:
+        eta = c.eta * (math.sqrt(sizes.b2) / ratio) ** (2 / 3) * s ** (-1 / 3)
+    alpha = c.alpha * ratio * eta * eta if form == "v2" else c.alpha * eta
+    return eta, alpha, c.beta * (ratio * eta) ** 2
+
+
+METHOD = {"sox": "sox", "v1 (late)": "msvr-v1", "v1 (early)": "msvr-v1", "v2": "msvr-v2"}
+
+
+def decaying(form: str, sizes: Sizes, c: Constants, steps: int) -> list[Stage]:
+    """The rates over a horizon, in stages over which a + t grows by 5 %; a = m B2/B1, alpha <= 1, beta as proved.
+
+    Example:
+        >>> stages = decaying("v2", Sizes(m=20), Constants(1.0, 1.0, 1.0), steps=1000)
+        >>> sum(stage.steps for stage in stages)
+        1000
+    """
+    offset, t, stages = sizes.ratio * sizes.b2, 0, []
+    top = 1.0 if form == "sox" else 0.5
+    while t < steps:
+        length = min(max(1, int(0.05 * (offset + t))), steps - t)
+        eta, alpha, beta = rates(form, sizes, c, offset + t + length / 2)
+        stages.append(Stage(length, eta, min(1.0, alpha), min(top, beta)))
+        t += length
+    return stages
+
+
+class First(NamedTuple):
+    """What the first stage of a stage-wise run takes, tuned once."""
+
+    eta: float
+    steps: int
+    alpha: float
+    beta: float
+
+
+# powers of (mu eps_s) in eta, alpha and beta; power of mu in T_s, which is 1/eps_s besides
+POWERS = {"sox": (1.0, 1.0, 1.0, 2), "msvr-v1": (1.0, 1.0, 2.0, 2), "msvr-v2": (0.5, 1.0, 1.0, 1)}
+
+
+def halving(method: str, one: First, stages: int, mu: float = 1.0) -> list[Stage]:
+    """Stages with eps_s halved each time; ``mu`` is relative to the one that ``one`` was tuned for.
+
+    msvr-v2: eta_s ~ (mu eps_s)^(1/2), alpha_s, beta_s ~ mu eps_s, T_s ~ 1/(mu eps_s) (the spec's stage-wise form).
+    sox, msvr-v1: eta_s, alpha_s ~ mu eps_s, beta_s ~ mu eps_s (v1: squared), T_s ~ 1/(mu^2 eps_s); for v1 no
+    theorem gives them.
+    """
+    eta, alpha, beta, length = POWERS[method]
+    top = 1.0 if method == "sox" else 0.5
+    made = []
+    for s in range(stages):
+        scale = mu * 2.0**-s
+        steps = max(1, round(one.steps * 2**s * mu**-length))
+        rates_ = (one.eta * scale**eta, min(1.0, one.alpha * scale**alpha), min(top, one.beta * scale**beta))
+        made.append(Stage(steps, *rates_))
+    return made

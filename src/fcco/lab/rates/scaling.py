@@ -1,0 +1,216 @@
+"""Experiment 2. How error and iterations depend on m, B1 and B2, at constants tuned once.
+
+Blocks repeat ten kinds, so F is the same function for every m: what changes is how many rows have to be tracked.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from fcco.lab.rates import fit, forms
+from fcco.lab.rates.fit import Array, Outcome
+from fcco.lab.rates.forms import Constants, Sizes
+from fcco.lab.rates.journeys import Norms, Setting, norms_at, recipe, start, travel
+from fcco.lab.rates.problems import Problem, curved
+from fcco.lab.rates.tracking import FINITE, ONLINE, Course, errors
+
+KINDS = 10
+
+# the error's claimed powers of m, B1 and B2
+ERROR_CLAIMS = {
+    "moving average": (2 / 3, -2 / 3, -2 / 3),
+    "STORM, naive": (2 / 3, -2 / 3, -2 / 3),
+    "MSVR": (1.0, -1.0, -0.5),
+    "MSVR-SP": (1.0, -1.0, -0.5),
+    "MSVR, finite sum": (2.0, -2.0, -1.0),
+}
+# the iterations' claimed powers of m, B1 and B2 (v1: of m, and of B1 = B2)
+STEP_CLAIMS = {"v2": (1.0, -1.0, -0.5), "sox": (1.0, -1.0, -1.0), "v1 (late)": (0.0, -1.0)}
+GRIDS = {
+    "v2": (np.geomspace(0.1, 3, 5), np.geomspace(1, 300, 5), np.geomspace(0.1, 30, 4)),
+    "sox": (np.geomspace(0.3, 10, 5), np.geomspace(0.3, 30, 5), np.geomspace(0.1, 10, 4)),
+    "v1 (late)": (np.geomspace(0.03, 1, 5), np.geomspace(0.3, 100, 5), np.geomspace(0.03, 3, 4)),
+}
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """Sizes of the experiment. B1 and B2 are varied at m = ``wide``."""
+
+    ms: tuple[int, ...] = (10, 20, 40, 100, 200, 400)
+    wide: int = 80
+    b1s: tuple[int, ...] = (1, 2, 4, 8, 16)
+    b2s: tuple[int, ...] = (1, 4, 16, 64)
+    d: float = 5e-4
+    steps: int = 12_000
+    horizon: int = 1_000  # where the constants are tuned, at the smallest m
+    longest: int = 60_000
+    seeds: int = 8
+
+    def sizes(self) -> dict[str, list[Sizes]]:
+        """The sizes along each line: what varies -> where."""
+        return {
+            "m": [Sizes(m) for m in self.ms],
+            "B1": [Sizes(self.wide, b1=b) for b in self.b1s],
+            "B2": [Sizes(self.wide, b2=b) for b in self.b2s],
+            "B1 = B2": [Sizes(self.wide, b1=b, b2=b) for b in self.b1s if b <= 8],
+        }
+
+
+def varied(line: str, sizes: Sizes) -> float:
+    """The number that varies along a line."""
+    return {"m": sizes.m, "B1": sizes.b1}.get(line[:2].strip(), sizes.b2)
+
+
+def power_beta(name: str, plan: Plan, sizes: Sizes, c: float) -> float:
+    """The theory's best beta for tracking, up to its constant."""
+    moved = sizes.ratio * plan.d
+    if name in ("moving average", "STORM, naive"):
+        return min(1.0, c * moved ** (2 / 3) * sizes.b2 ** (1 / 3))
+    return min(0.5, c * moved * sizes.b2**0.5)
+
+
+def tracking_errors(plan: Plan, sizes: Sizes, constants: dict[str, Sequence[float]]) -> dict[str, Array]:
+    """The error of each tracker at each of its constants: name -> (constants, S)."""
+    lanes = [(name, c) for name, row in constants.items() for c in row]
+    trackers = [ONLINE[name](power_beta(name, plan, sizes, c)) for name, c in lanes]
+    course = Course(trackers, [plan.d] * len(lanes), plan.seeds, plan.steps, sizes.b1, sizes.b2)
+    found = errors(curved(sizes.m, kinds=KINDS), course)
+    return {name: found[[k for k, lane in enumerate(lanes) if lane[0] == name]] for name in constants}
+
+
+def finite_errors(plan: Plan, sizes: Sizes, n: int = 20) -> Array:
+    """The finite-sum form's error at the theorem's beta = B2/n and I = mn/(B1 B2): (S,)."""
+    problem = curved(sizes.m, kinds=KINDS, n=n)
+    period = max(1, sizes.m * n // (sizes.b1 * sizes.b2))
+    tracker = FINITE["MSVR, finite sum"](min(0.5, sizes.b2 / n))
+    course = Course([tracker], [plan.d / 10], plan.seeds, plan.steps // 2, sizes.b1, sizes.b2, period)
+    return errors(problem, course)[0]
+
+
+def tracking_part(plan: Plan, outcome: Outcome) -> None:
+    """Errors at tuned constants against m, B1 and B2."""
+    grid = np.geomspace(0.2, 10, 12).tolist()
+    tuned = tracking_errors(plan, Sizes(plan.ms[0]), {name: grid for name in ONLINE})
+    chosen = {name: [grid[fit.best(error.mean(-1))]] for name, error in tuned.items()}
+    outcome.settings["beta constants"] = {name: c[0] for name, c in chosen.items()}
+    for place, line in enumerate(("m", "B1", "B2")):
+        along = plan.sizes()[line]
+        found: dict[str, list[Array]] = {name: [] for name in ERROR_CLAIMS}
+        for sizes in along:
+            for name, error in tracking_errors(plan, sizes, chosen).items():
+                found[name].append(error[0])
+            found["MSVR, finite sum"].append(finite_errors(plan, sizes))
+        for name, rows in found.items():
+            _add(outcome, name, f"tracking error against {line}", line, along, np.stack(rows),
+                 ERROR_CLAIMS[name][place], "mean squared tracking error")  # fmt: skip
+
+
+def _add(
+    outcome: Outcome, name: str, quantity: str, line: str, along: list[Sizes], y: Array, claim: float, label: str
+) -> None:
+    x = [varied(line, sizes) for sizes in along]
+    for at, row in zip(x, y, strict=True):
+        outcome.log(f"{name}: {quantity}", at, row)
+    outcome.add(
+        fit.measure("scaling", name, quantity, x, lambda seeds: np.asarray(y[:, seeds].mean(-1)), y.shape[1],
+                    claim, labels=(line, label))
+    )  # fmt: skip
+
+
+def tune(plan: Plan, form: str) -> tuple[Constants, float]:
+    """The constants that are best at the smallest m and the first horizon, and the mean norm at twice as many steps."""
+    sizes = Sizes(plan.ms[0])
+    candidates = [Constants(*map(float, c)) for c in itertools.product(*GRIDS[form])]
+    setting = _setting(plan, form, sizes)
+
+    def norms(lanes: list[Constants], steps: int) -> Array:
+        journey = travel(setting, [forms.decaying(form, sizes, c, steps) for c in lanes])
+        return np.asarray(norms_at(journey, [steps])[0][0].mean(-1))
+
+    chosen = candidates[fit.best(norms(candidates, plan.horizon))]
+    return chosen, float(norms([chosen], 2 * plan.horizon)[0])
+
+
+def _setting(plan: Plan, form: str, sizes: Sizes) -> Setting:
+    problem: Problem = curved(sizes.m, kinds=KINDS)
+    made = recipe(forms.METHOD[form], problem)
+    return Setting(problem, made, start(problem, 1.0), plan.seeds, sizes.b1, sizes.b2)
+
+
+def decline(plan: Plan, form: str, sizes: Sizes, c: Constants, level: float) -> tuple[Array, Array]:
+    """The running mean of ||grad F|| (K, S) at steps (K,), until its mean is clearly below the level."""
+    norms, steps, means = Norms(), [], []
+    turn = 64
+    for loop in travel(_setting(plan, form, sizes), [forms.decaying(form, sizes, c, plan.longest)]):
+        norms.look(loop)
+        if loop.t >= turn:
+            steps.append(loop.t)
+            means.append(norms.mean()[0])
+            turn = int(turn * 1.08) + 1
+            if means[-1].mean() < 0.85 * level:
+                break
+    return np.array(steps, dtype=np.float64), np.stack(means)
+
+
+def crossing(steps: Array, means: Array, level: float) -> float:
+    """Where a falling curve first passes a level, interpolated in logarithms; its end where it never does."""
+    below = np.flatnonzero(means <= level)
+    if not below.size:
+        return float(steps[-1])
+    k = max(int(below[0]), 1)
+    x, y = np.log(steps[k - 1 : k + 1]), np.log(means[k - 1 : k + 1])
+    share = np.clip((np.log(level) - y[0]) / (y[1] - y[0]), 0.0, 1.0)
+    return float(np.exp(x[0] + share * (x[1] - x[0])))
+
+
+def steps_part(plan: Plan, outcome: Outcome) -> None:
+    """Iterations to one level of the mean norm against m, B1 and B2."""
+    for form, claims in STEP_CLAIMS.items():
+        constants, level = tune(plan, form)
+        outcome.settings[f"constants of {form}"] = constants._asdict() | {"level": level}
+        lines = ("m", "B1 = B2") if form.startswith("v1") else ("m", "B1", "B2")
+        for line, claim in zip(lines, claims, strict=True):
+            along = plan.sizes()[line]
+            curves = [decline(plan, form, sizes, constants, level) for sizes in along]
+            _add_steps(outcome, form, line, along, curves, level, claim)
+
+
+def _add_steps(
+    outcome: Outcome,
+    form: str,
+    line: str,
+    along: list[Sizes],
+    curves: list[tuple[Array, Array]],
+    level: float,
+    claim: float,
+) -> None:
+    x, quantity = [varied(line, sizes) for sizes in along], f"iterations against {line}"
+    for at, (steps, means) in zip(x, curves, strict=True):
+        for step, row in list(zip(steps, means, strict=True))[::4]:
+            outcome.log(f"{form}: {quantity}", at, row, f"mean norm at step {step:.0f}")
+
+    def values(seeds: npt.NDArray[np.int64]) -> Array:
+        return np.array([crossing(steps, means[:, seeds].mean(-1), level) for steps, means in curves])
+
+    labels = (line, "iterations to one mean ||grad F||")
+    seeds = curves[0][1].shape[1]
+    outcome.add(fit.measure("scaling", form, quantity, x, values, seeds, claim, labels=labels))
+
+
+def run(quick: bool, seeds: int) -> Outcome:
+    """Measure the powers."""
+    plan = Plan(seeds=seeds)
+    if quick:
+        plan = replace(plan, ms=(10, 40, 160), b1s=(1, 4, 16), b2s=(1, 16), steps=2_400, horizon=300, longest=6_000)
+    outcome = Outcome(settings=asdict(plan))
+    tracking_part(plan, outcome)
+    steps_part(plan, outcome)
+    return outcome

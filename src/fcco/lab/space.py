@@ -1,0 +1,95 @@
+"""Search spaces: the paper's grid, or any from a TOML file."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, final
+
+from fcco.lab.config import RATES, RECIPE_NAMES, TrainConfig, check, from_values, recipe_arguments
+from fcco.lab.errors import LabError, in_words, nearest
+
+#: The grid of the paper's experiments (L416).
+PAPER: dict[str, tuple[Any, ...]] = {
+    "lr": (1e-4, 1e-3, 2e-3, 5e-3, 1e-2),
+    "alpha": (0.1, 0.5, 0.9, 1.0),
+    "beta": (0.1, 0.5, 0.9, 1.0),
+}
+
+
+@final
+@dataclass(frozen=True)
+class Range:
+    """Numbers from low to high."""
+
+    low: float
+    high: float
+    log: bool = False
+    step: float | None = None
+    whole: bool = False
+
+
+Space = Mapping[str, tuple[Any, ...] | Range]
+
+
+def read_space(path: Path) -> Space:
+    """A space from TOML: ``name = [values]``, or ``name = {low = ..., high = ..., log = true, step = ...}``."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LabError(in_words(error, path)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LabError(f"{path} is not TOML: {error}") from error
+    known = {field.name for field in fields(TrainConfig)}
+    space: dict[str, tuple[Any, ...] | Range] = {}
+    for written, values in content.items():
+        name = written.replace("-", "_")
+        if name not in known:
+            raise LabError(f"{path}: unknown setting {name!r}{nearest(name, known)}")
+        space[name] = _choices(values, f"{path}: {name}", name)
+    if not space:
+        raise LabError(f"{path} names no setting to search over")
+    return space
+
+
+def _choices(values: Any, where: str, name: str) -> tuple[Any, ...] | Range:
+    if isinstance(values, list) and values:
+        for value in values:
+            from_values(TrainConfig, {name: value}, where)
+        return tuple(tuple(value) if isinstance(value, list) else value for value in values)
+    if isinstance(values, dict) and {"low", "high"} <= values.keys() <= {"low", "high", "log", "step"}:
+        numbers = [values["low"], values["high"], values.get("step", 1)]
+        if all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in numbers):
+            return Range(**values, whole=all(isinstance(number, int) for number in numbers))
+    raise LabError(f"{where} must be a list of values, or {{low = ..., high = ..., log = true, step = ...}}")
+
+
+def is_grid(space: Space) -> bool:
+    """Whether every setting has a list of values."""
+    return not any(isinstance(values, Range) for values in space.values())
+
+
+def points(space: Space, base: TrainConfig) -> Iterator[dict[str, Any]]:
+    """Every point of a grid once; rates that a point's method does not take are left out of it."""
+    seen = set()
+    lists = [values for values in space.values() if not isinstance(values, Range)]
+    for values in itertools.product(*lists):
+        point = trimmed(dict(zip(space, values, strict=True)), base)
+        key = tuple(sorted(point.items(), key=lambda item: item[0]))
+        if key not in seen:
+            seen.add(key)
+            yield point
+
+
+def trimmed(point: Mapping[str, Any], base: TrainConfig) -> dict[str, Any]:
+    """A point without the rates that its method does not take."""
+    taken = recipe_arguments(point.get("method", base.method))
+    return {k: v for k, v in point.items() if k not in RATES or RECIPE_NAMES.get(k, k) in taken}
+
+
+def at(base: TrainConfig, point: Mapping[str, Any]) -> TrainConfig:
+    """The configuration at a point."""
+    return check(replace(base, **trimmed(point, base)))
