@@ -4,6 +4,7 @@ from fcco import estimators, memory, objectives, sampling, schedules, stages, tr
 from fcco.adaptive import Adaptive
 from fcco.checkpoint import CheckpointError, load, save
 from fcco.evaluate import NonFiniteError
+from fcco.memory import output_memory
 from fcco.methods import (
     METHODS,
     Method,
@@ -26,7 +27,6 @@ from fcco.methods import (
     variant_v2,
     variant_v3,
 )
-from fcco.memory import output_memory
 from fcco.objective import Objective, objective
 from fcco.objectives import smoothed
 from fcco.report import Diagnosis, Oracle, Report

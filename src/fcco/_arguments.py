@@ -69,5 +69,6 @@ def check_parts(objective: Any, optimizer: Any, method: Any, full_pass: Callable
         raise TypeError(f"full_pass must be a function that returns an iterator, got {full_pass!r}")
     if method.period is not None and full_pass is None:
         raise ValueError(f"full_pass must be given for {method.name}: it renews its anchor from all data")
-    if isinstance(method.tracker, OwnRate) and not all(objective.log):
+    exponentials = all(objective.log) and objective.mean_of_exponentials
+    if isinstance(method.tracker, OwnRate) and not exponentials:
         raise ValueError(f"{method.name} is for log-domain objectives; {type(objective).__name__} is not one")

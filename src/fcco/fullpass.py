@@ -87,6 +87,7 @@ def _add_up(total: Tensor, local: Tensor, rows: Tensor, log: Tensor | None) -> N
     added = total[blocks].index_add(0, place, rows)
     if log is not None:
         top = total[blocks].scatter_reduce(0, place.unsqueeze(1).expand_as(rows), rows, "amax")
+        top = torch.where(top > -torch.inf, top, 0.0)  # nothing yet, and nothing new
         mass = (total[blocks] - top).exp().index_add(0, place, (rows - top[place]).exp())
         added = torch.where(log, top + mass.log(), added)
     total[blocks] = added

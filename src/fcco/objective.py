@@ -43,6 +43,9 @@ class Objective(nn.Module):
     #: Jacobian-vector products are then taken by double backward instead of forward mode.
     forward_mode: bool = True
 
+    #: False where g is in the log domain without being a mean of exponentials under a log: SCENT is refused there.
+    mean_of_exponentials: bool = True
+
     def __init__(self, num_blocks: int, dim: int = 1, log: bool | Sequence[bool] = False) -> None:
         super().__init__()
         self.num_blocks = _checks.positive_int("num_blocks", num_blocks)

@@ -111,7 +111,7 @@ class Solver:
         self.radius, self.full_pass, self.normalize = radius, full_pass, normalize
         self.nonfinite, self.keep = choice(NonFinite, nonfinite, "nonfinite"), choice(Keep, keep, "keep")
         first = next(p for p in objective.parameters() if p.requires_grad)
-        like = torch.empty(0, dtype=torch.promote_types(first.dtype, torch.float32), device=first.device)
+        like = torch.empty(0, dtype=_row_dtype(first, any(objective.log)), device=first.device)
         self.log = torch.tensor(objective.log, device=first.device) if any(objective.log) else None
         self._evaluator = Evaluator(objective, self.log, like.dtype)
         self.parameters = self._evaluator.parameters
@@ -367,6 +367,12 @@ class Solver:
     def __repr__(self) -> str:
         size = f"m={self.table.num_blocks}, dim={self.table.dim}"
         return f"Solver({type(self.objective).__name__}({size}), {self.method}, step {self.t})"
+
+
+def _row_dtype(parameter: Tensor, log: bool) -> torch.dtype:
+    """Rows in the parameters' precision, single at least; log u in double: exponents of hundreds need its digits."""
+    double = log and parameter.device.type != "mps"  # which has no double precision
+    return torch.float64 if double else torch.promote_types(parameter.dtype, torch.float32)
 
 
 def _first(new: Tensor, g: Tensor, u: Tensor) -> Tensor:

@@ -98,7 +98,8 @@ def _combine_log(c: Coefficients, v: Values) -> Tensor:
     fresh = (v.now - top).exp()
     if c.jvp is not None and v.jvp is not None:
         total = total + c.jvp * v.jvp * fresh  # d g = g d(log g)
-    return top + torch.maximum(total, c.beta * fresh).log()
+    # the floor is taken outside the exponentials: beta g may lie too far below the row's top to be seen there
+    return torch.maximum(top + total.clamp(min=0.0).log(), v.now + _log(c.beta))
 
 
 def floor(u: Tensor, g: Tensor, beta: Coefficient, log: Tensor | None) -> Tensor:

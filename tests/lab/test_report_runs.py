@@ -109,8 +109,9 @@ def test_values_that_are_no_numbers(tmp_path: Path) -> None:
     rows = [evaluation(0, 1.0), evaluation(10, math.nan), evaluation(20, math.inf), evaluation(30, None)]
     write_run(tmp_path / "a", [*rows, evaluation(40, 10**400), evaluation(50, 1.0) | {"objective": "1", "auroc": True}])
     (run,) = read_runs([tmp_path])
-    np.testing.assert_array_equal(run.columns["objective"], [1, np.inf, np.inf, np.nan, np.inf, np.nan])
-    assert run.notes == ["objective is not finite at step 10"]
+    np.testing.assert_array_equal(run.columns["objective"], [1, *[np.inf] * 5])
+    assert np.isnan(run.columns["gradient_norm"]).all()  # null where it was not asked for
+    assert run.notes == ["objective is not finite at step 10", "auroc is not finite at step 50"]
 
 
 def test_the_later_of_two_evaluations_counts(tmp_path: Path) -> None:

@@ -84,9 +84,19 @@ def test_a_metric_measured_now_and_then(tmp_path: Path) -> None:
 def test_a_diverged_run_has_no_final_value(tmp_path: Path) -> None:
     write_run(tmp_path / "0", [4.0, 2.0], seed=0)
     write_run(tmp_path / "1", [4.0, float("nan")], seed=1, status="diverged")
+    write_run(tmp_path / "2", [4.0, None], seed=2)
     (group,) = groups_of(tmp_path)
     assert final_values(group, "objective") == (2.0,)
     assert final_values(group, "auroc") == (0.9, 0.9)
+
+
+def test_a_group_of_diverged_runs_has_no_final_values(tmp_path: Path) -> None:
+    write_run(tmp_path / "0", [4.0, 3.0], method="a", status="diverged")
+    write_run(tmp_path / "1", [4.0, 2.0], method="b")
+    first, second = finals(groups_of(tmp_path), OBJECTIVE)
+    assert first is None
+    assert second is not None
+    assert page_data(tmp_path)["groups"][0]["end"]["samples"] is None
 
 
 def test_thin_keeps_both_ends() -> None:

@@ -21,6 +21,7 @@ from fcco.lab import commands
 from fcco.lab.datasets import DataError, DataMissing
 from fcco.lab.demo import DemoConfig, run_demo
 from fcco.lab.errors import Diverged, Interrupted, LabError, in_words, nearest, one_line
+from fcco.lab.reproduce import ReproduceCommand, run_reproduce
 from fcco.lab.sweep import SweepCommand, run_sweep
 from fcco.lab.training import TrainCommand, file_defaults, run_train, train_defaults
 
@@ -41,6 +42,7 @@ COMMANDS: dict[str, Command] = {
     "demo": Command(DemoConfig, run_demo),
     "train": Command(TrainCommand, run_train, train_defaults),
     "sweep": Command(SweepCommand, run_sweep, partial(file_defaults, SweepCommand)),
+    "reproduce": Command(ReproduceCommand, run_reproduce),
     "report": Command(commands.ReportCommand, commands.run_report),
     "methods": Command(commands.MethodsCommand, commands.run_methods),
     "objectives": Command(commands.ObjectivesCommand, commands.run_objectives),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import math
 import tomllib
 from collections.abc import Mapping
@@ -222,3 +223,11 @@ def as_values(config: Any) -> dict[str, Any]:
         field.name: str(value) if isinstance(value := getattr(config, field.name), Path) else value
         for field in dataclasses.fields(config)
     }
+
+
+def to_toml(config: Any) -> str:
+    """A configuration as TOML; what is None is left out."""
+    values = {name: value for name, value in as_values(config).items() if value is not None}
+    return "".join(
+        f"{name} = {json.dumps(list(value) if isinstance(value, tuple) else value)}\n" for name, value in values.items()
+    )

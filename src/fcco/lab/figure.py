@@ -61,7 +61,7 @@ class Panel:
     Args:
         title: above it.
         runs: label -> its runs over seeds.
-        look: label -> the name in LOOKS that it is drawn as; the label itself where absent.
+        look: label -> the method in LOOKS that it is drawn as; other labels take the other colours in turn.
     """
 
     title: str

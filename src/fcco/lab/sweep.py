@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 from rich.table import Table
 
-from fcco.lab.config import TrainConfig, as_values
+from fcco.lab.config import TrainConfig, as_values, to_toml
 from fcco.lab.console import Bar
 from fcco.lab.errors import Diverged, Interrupted, LabError, Pruned, StorageError, one_line, writing
 from fcco.lab.evaluate import Row
@@ -108,7 +110,7 @@ def open_sweep(
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     pruner = optuna.pruners.SuccessiveHalvingPruner() if halving else optuna.pruners.NopPruner()
     sampler = optuna.samplers.TPESampler(seed=base.seed)
-    direction = "minimize" if metric == "objective" else "maximize"
+    direction: Literal["minimize", "maximize"] = "minimize" if metric == "objective" else "maximize"
     try:
         study = optuna.create_study(
             storage=_storage(storage, out),
@@ -127,8 +129,7 @@ def _storage(name: str | None, out: Path) -> Any:
     if name is None:
         return f"sqlite:///{(out / 'sweep.db').resolve()}"
     if name == "journal":
-        backend = optuna.storages.journal.JournalFileBackend(str(out / "sweep.journal"))
-        return optuna.storages.JournalStorage(backend)
+        return JournalStorage(JournalFileBackend(str(out / "sweep.journal")))
     return name
 
 
@@ -298,11 +299,3 @@ def _table(sweep: Sweep, most: int = 10) -> Table:
         values = [str(trial.params.get(name, "")) for name in sweep.space]
         table.add_row(str(trial.number), *values, f"{trial.values[0]:.5g}", trial.user_attrs.get("run", ""))
     return table
-
-
-def to_toml(config: TrainConfig) -> str:
-    """A configuration as TOML; what is None is left out."""
-    values = {name: value for name, value in as_values(config).items() if value is not None}
-    return "".join(
-        f"{name} = {json.dumps(list(value) if isinstance(value, tuple) else value)}\n" for name, value in values.items()
-    )

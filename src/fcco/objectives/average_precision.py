@@ -146,6 +146,8 @@ class AveragePrecision(AnchoredObjective):
     NeurIPS 2021 (SOAP).
     """
 
+    mean_of_exponentials = False
+
     def __init__(
         self,
         model: nn.Module,

@@ -76,6 +76,7 @@ class PNormPush(AnchoredObjective):
     """
 
     anchors: ClassVar[str] = "negative"
+    mean_of_exponentials = False
 
     def __init__(
         self,

@@ -34,6 +34,7 @@ class Metric:
         label: what stands beside the axis.
         short: the same for a table's head.
         lower: whether less is better.
+        sparse: whether null is no failure: it is measured at some evaluations, or where asked for.
         listed: whether it has a column among the final values, and a figure.
     """
 
@@ -41,12 +42,14 @@ class Metric:
     label: str
     short: str
     lower: bool
+    sparse: bool = False
     listed: bool = True
 
 
 AXES = (
     Axis("samples", "Samples drawn", "Samples", ("samples",)),
     Axis("step", "Steps", "Steps", ("step",)),
+    Axis("evaluations", "Network evaluations", "Evaluations", ("evaluations",)),
     Axis("seconds", "Seconds", "Seconds", ("seconds",)),
     Axis("oracle", "Oracle calls", "Oracle calls", ("oracle_g", "oracle_j", "oracle_jvp")),
 )
@@ -55,7 +58,7 @@ METRICS = (
     Metric("objective", "Training objective", "Objective", lower=True),
     Metric("auroc", "AUROC", "AUROC", lower=False),
     Metric("ap", "Average precision", "AP", lower=False),
-    Metric("tracking_error", "Tracking error ‖u − g‖", "Tracking error", lower=True),
-    Metric("gradient_norm", "Gradient norm ‖∇F‖", "Gradient norm", lower=True),
-    Metric("loss_estimate", "Loss estimate of the steps", "Loss estimate", lower=True, listed=False),
+    Metric("tracking_error", "Tracking error ‖u − g‖", "Tracking error", lower=True, sparse=True),
+    Metric("gradient_norm", "Gradient norm ‖∇F‖", "Gradient norm", lower=True, sparse=True),
+    Metric("loss_estimate", "Loss estimate of the steps", "Loss estimate", lower=True, sparse=True, listed=False),
 )

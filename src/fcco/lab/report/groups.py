@@ -11,9 +11,9 @@ from .runs import Run, natural
 
 PROBLEM = ("dataset", "objective", "model")  # what is not compared: another problem is another chart
 UNNAMED = "problem unknown"  # a run without a configuration
-NOT_COMPARED = {  # the seed, and where a run lies
+NOT_COMPARED = {  # the seed, where a run lies, and what changes no number
     *("seed", "name", "run", "run_name", "out", "output", "folder", "directory", "path", "resume"),
-    *("run_dir", "run_folder", "output_dir", "out_dir"),
+    *("run_dir", "run_folder", "output_dir", "out_dir", "checkpoint_seconds", "tensorboard"),
 }
 
 
@@ -36,9 +36,10 @@ class Group:
 
     @property
     def full(self) -> tuple[Run, ...]:
-        """The runs that came as far as the group's furthest; the final values are theirs."""
-        furthest = max(run.last_step for run in self.runs)
-        return tuple(run for run in self.runs if run.last_step == furthest)
+        """The sound runs that came as far as the furthest of them; the final values are theirs. None may be sound."""
+        sound = [run for run in self.runs if run.tone != "bad"]
+        furthest = max((run.last_step for run in sound), default=0.0)
+        return tuple(run for run in sound if run.last_step == furthest)
 
 
 def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:

@@ -79,7 +79,7 @@ def _final(row: Final) -> dict[str, Any]:
 def _end(group: Group, axis: str) -> float | None:
     """How far the group's full runs were trained, in the mean."""
     ends = [run.axis(axis)[-1] for run in group.full]
-    return _plain(float(np.mean(ends)))
+    return _plain(float(np.mean(ends))) if ends else None
 
 
 def _curve(one: Curve | None) -> dict[str, Any]:

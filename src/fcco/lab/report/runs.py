@@ -33,8 +33,8 @@ class Run:
         environment: environment.json, likewise.
         status: what status.json says, else "unknown".
         message: the message beside it.
-        columns: (T,) an array a column of metrics.jsonl, sorted by step; nan where a value is missing,
-            inf where it was measured and is not finite.
+        columns: (T,) an array a column of metrics.jsonl, sorted by step; nan where a value was not measured,
+            inf where it was and is not finite.
         notes: what is wrong with the folder, a sentence each.
     """
 
@@ -180,7 +180,6 @@ def _read_metrics(path: Path, notes: list[str]) -> dict[str, NDArray[np.float64]
     text = _read_text(path, notes)
     rows: dict[float, list[float]] = {}
     damaged: list[str] = []
-    wild: dict[str, float] = {}  # column -> the first step at which it is not finite
     lines = [(number, line) for number, line in enumerate((text or "").split("\n"), start=1) if line.strip()]
     for number, line in lines:
         value = _parse(line)
@@ -188,16 +187,26 @@ def _read_metrics(path: Path, notes: list[str]) -> dict[str, NDArray[np.float64]
         if not isinstance(value, dict) or not math.isfinite(step):
             damaged.append(str(number))
             continue
-        row = rows[step] = [_number(value.get(name)) for name in COLUMNS]
-        for name, entry in zip(COLUMNS, row, strict=True):
-            if math.isinf(entry):
-                wild.setdefault(name, step)
-    notes += [f"{name} is not finite at step {step:g}" for name, step in wild.items()]
+        rows[step] = [_number(value.get(name)) for name in COLUMNS]
     notes += _damage(path.name, damaged, lines[-1][0] if lines else 0)
     if text is not None and not rows:
         notes.append(f"{path.name} has no evaluation")
     table = np.array([rows[step] for step in sorted(rows)], dtype=np.float64).reshape(-1, len(COLUMNS))  # (T, columns)
-    return {name: table[:, position] for position, name in enumerate(COLUMNS)}
+    columns = {name: table[:, position] for position, name in enumerate(COLUMNS)}
+    notes += _lost_values(columns)
+    return columns
+
+
+def _lost_values(columns: dict[str, NDArray[np.float64]]) -> list[str]:
+    """Set what should have been measured and is null to inf; a sentence for each metric that is not finite."""
+    found = []
+    for metric in METRICS:
+        column = columns[metric.key]
+        if not metric.sparse and np.isfinite(column).any():
+            column[np.isnan(column)] = np.inf
+        if np.isinf(column).any():
+            found.append(f"{metric.key} is not finite at step {columns['step'][np.isinf(column)][0]:g}")
+    return found
 
 
 def _damage(name: str, damaged: list[str], last: int) -> list[str]:

@@ -3,12 +3,12 @@ const facts = () => {
   const labels = [...new Set(data.groups.map((group) => group.label))];
   const methods = new Set(data.groups.map((group) => group.method).filter((method) => method));
   const word = methods.size === labels.length ? "method" : "configuration";
-  const commit = data.environment.common.find(([key]) => /commit/.test(key));
+  const commit = data.environment.common.find(([key, value]) => /commit/.test(key) && value !== "none");
   return [
     plural(labels.length, word),
     plural(data.runs.length, "run"),
     data.problems.length === 1 ? data.problems[0] : plural(data.problems.length, "problem"),
-    commit ? `commit ${commit[1].slice(0, 12)}` : "",
+    commit ? `commit ${commit[1].slice(0, 12)}${/\+$/.test(commit[1]) ? "+" : ""}` : "", // +: files were changed since
   ].filter((text) => text).join("  ·  ");
 };
 

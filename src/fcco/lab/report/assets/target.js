@@ -4,7 +4,7 @@ const measured = (run, key) => run.y[key].filter((y) => y !== null);
 
 // The hardest value that every run reached which was trained to the end: all rows of the table are whole then.
 const automaticTarget = (groups, metric) => {
-  const bests = groups.flatMap(members).filter((run) => run.full && run.tone !== "bad").map((run) => measured(run, metric.key))
+  const bests = groups.flatMap(members).filter((run) => run.full).map((run) => measured(run, metric.key))
     .filter((values) => values.length).map((values) => values.sort(better(metric))[0]);
   return bests.length ? bests.sort(better(metric)).at(-1) : null;
 };

@@ -1,0 +1,169 @@
+"""The paper's experiments: what it fixes, and what it leaves open, chosen once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, final
+
+from fcco.lab.config import TrainConfig
+from fcco.lab.datasets import Dataset
+from fcco.lab.space import PAPER
+
+METHODS = ("sox", "msvr-v1", "msvr-v2", "msvr-v3")
+DATASETS = ("stl10", "cifar10", "cifar100", "mnist", "fashion-mnist", "svhn")
+
+
+@final
+@dataclass(frozen=True)
+class Protocol:
+    """Everything that the runs behind a figure share. The first group is the paper's, the second was left open by it.
+
+    Attributes:
+        model: the network.
+        samples_per_block: B2.
+        grid: what is searched for each method.
+        seeds: runs a curve.
+
+        margin: c of the squared hinge.
+        passes: a run draws this many times m n samples.
+        positive_fraction: share of positives among a task's B2 samples.
+        evaluations: points on a curve, about.
+        hidden: widths, where the model is an MLP.
+        halving: tune by successive halving instead of in full.
+        shortened: how this run falls short of the paper's protocol, in words.
+    """
+
+    model: str = "resnet18"
+    samples_per_block: int = 128
+    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: dict(PAPER))
+    seeds: int = 5
+
+    margin: float = 1.0
+    passes: float = 10.0
+    positive_fraction: float = 0.5
+    evaluations: int = 40
+    hidden: tuple[int, ...] = (256, 256)
+    halving: bool = False
+    shortened: str = ""
+
+    def notes(self) -> str:
+        """For every figure: what was chosen where the paper says nothing."""
+        grid = "; ".join(f"{name} in {{{', '.join(f'{v:g}' for v in values)}}}" for name, values in self.grid.items())
+        text = (
+            f"Tuned per method by final F at seed 0 over {grid}; mean ± one standard deviation over {self.seeds} "
+            f"seeds. Chosen where the paper leaves it open: margin c = {self.margin:g}; I = m n/(B1 B2) steps; every "
+            f"run draws {self.passes:g} m n samples; {self.positive_fraction:.0%} of a task's B2 samples are positives, "
+            "the rest negatives; a block's first look starts its u; no augmentation; SGD, constant step size; plotted "
+            "is F on all training data, in training mode where there is BatchNorm, over batches composed as in "
+            "training. Every full pass of v3 is charged m n samples, though the tasks share their images. "
+            "beta = 1 (undefined in the paper's gamma) was run with gamma = 0, that is u = g."
+        )
+        return f"{self.shortened}\n{text}" if self.shortened else text
+
+
+#: For tests and a first look: nothing of the paper's but the comparison.
+QUICK = Protocol(
+    model="mlp",
+    samples_per_block=32,
+    grid={"lr": (0.1, 0.3), "alpha": (0.5,), "beta": (0.5,)},
+    seeds=2,
+    passes=1.5,
+    evaluations=8,
+    hidden=(32,),
+    shortened="QUICK LOOK, not the paper's protocol: a small MLP, a grid of two points, two seeds, few steps.",
+)
+
+
+def shortened(protocol: Protocol, budget: float) -> Protocol:
+    """The same protocol on a part of its samples, tuned by halving; says so."""
+    if budget == 1.0:
+        return protocol
+    words = f"SHORTENED: {budget:.0%} of the samples, tuned by successive halving."
+    return replace(
+        protocol, passes=protocol.passes * budget, halving=True, shortened=f"{protocol.shortened} {words}".strip()
+    )
+
+
+@final
+@dataclass(frozen=True)
+class Group:
+    """One curve: a label, and its configuration before tuning and seeds.
+
+    Args:
+        tuned_as: the configuration whose tuned rates it takes; its own where None.
+    """
+
+    panel: str
+    label: str
+    method: str
+    config: TrainConfig
+    tuned_as: TrainConfig
+
+
+@final
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the paper: its curves, and what is drawn against what."""
+
+    name: str
+    title: str
+    x: str
+    x_label: str
+    groups: tuple[Group, ...]
+
+
+def base(protocol: Protocol, data: Dataset, method: str, *, model: str | None = None) -> TrainConfig:
+    """A run of the protocol, rates still open."""
+    m, n = data.num_classes, len(data.x_train)
+    blocks = min(50 if m >= 100 else 5, m)
+    network = protocol.model if model is None or protocol.model == "mlp" else model
+    steps = protocol.passes * m * n / (blocks * protocol.samples_per_block)
+    return TrainConfig(
+        dataset=data.name,
+        model=network,
+        hidden=protocol.hidden,
+        method=method,
+        blocks_per_step=blocks,
+        samples_per_block=protocol.samples_per_block,
+        positive_fraction=protocol.positive_fraction,
+        margin=protocol.margin,
+        samples=round(protocol.passes * m * n),
+        eval_every=max(1, round(steps / protocol.evaluations)),
+        tensorboard=False,
+    )
+
+
+def figure_groups(name: str, protocol: Protocol, sets: list[Dataset]) -> Iterator[Group]:
+    """The curves of a figure."""
+    for data in sets:
+        if name == "figure1":
+            for method in METHODS:
+                yield _group(data.name, method, base(protocol, data, method))
+        elif name == "figure2":
+            for number in ("v1", "v2", "v3"):
+                for method in (f"msvr-{number}", f"variant-{number}"):
+                    yield _group(f"{number} on {data.name}", method, base(protocol, data, method))
+        elif name == "figure3":
+            for model in ("resnet18", "resnet34", "densenet121"):
+                for method in METHODS:
+                    yield _group(f"{model} on {data.name}", method, base(protocol, data, method, model=model))
+        else:
+            yield from _sizes(name, protocol, data)
+
+
+def _group(panel: str, method: str, config: TrainConfig) -> Group:
+    return Group(panel, method, method, config, config)
+
+
+def _sizes(name: str, protocol: Protocol, data: Dataset) -> Iterator[Group]:
+    """Figures 4 and 5: other batch sizes, with the rates tuned at B1 = 5 and the usual B2, for equal steps."""
+    for method in METHODS[1:]:
+        usual = base(protocol, data, method)
+        steps = (usual.samples or 1) // ((usual.blocks_per_step or 1) * usual.samples_per_block)
+        b2 = protocol.samples_per_block
+        sizes = [(b1, b2) for b1 in (2, 5, 9)] if name == "figure4" else [(5, b2 // 4), (5, b2 // 2), (5, b2)]
+        for blocks, samples in sizes:
+            label = f"B1 = {blocks}" if name == "figure4" else f"B2 = {samples}"
+            config = replace(usual, blocks_per_step=blocks, samples_per_block=samples, samples=None, steps=steps)
+            yield Group(f"{method} on {data.name}", label, method, config, usual)

@@ -1,0 +1,149 @@
+"""Experiment 3. Stationarity on a non-convex problem, f = sqrt(1 + u^2) + 0.75 sin u.
+
+Constants are tuned once, at a first horizon, and carried to longer ones by the theorems' exponents. Two forms:
+the theorems' own decaying rates, where one run serves every horizon, and the constant-free rates of
+:mod:`fcco.schedules` with normalised steps, where every horizon is a lane of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import final
+
+import numpy as np
+
+from fcco import schedules
+from fcco.lab.rates import fit, forms
+from fcco.lab.rates.fit import Array, Outcome
+from fcco.lab.rates.forms import Constants, Sizes
+from fcco.lab.rates.journeys import Setting, norms_at, recipe, start, travel
+from fcco.lab.rates.problems import Problem, curved
+from fcco.schedules import Rates
+from fcco.stages import Stage
+
+LABELS = ("samples", "||grad F||, mean over the run")
+GRIDS = {
+    "sox": (np.geomspace(0.3, 10, 6), np.geomspace(0.1, 30, 6), np.geomspace(0.1, 10, 4)),
+    "v1 (late)": (np.geomspace(0.03, 1, 6), np.geomspace(0.1, 100, 6), np.geomspace(0.003, 3, 4)),
+    "v1 (early)": (np.geomspace(0.3, 30, 6), np.geomspace(0.1, 100, 6), np.geomspace(0.0003, 0.3, 4)),
+    "v2": (np.geomspace(0.1, 3, 6), np.geomspace(0.3, 300, 6), np.geomspace(0.03, 30, 4)),
+}
+# form -> (m, claim): v1 goes as T^(-1/3) while 1/eps < m (B1 = B2 = 1) and as T^(-1/4) after
+CASES = {
+    "sox": (20, -1 / 4),
+    "v1 (late)": (4, -1 / 4),
+    "v1 (early)": (100, -1 / 3),
+    "v2": (20, -1 / 3),
+}
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """Sizes of the experiment; horizons are horizon * 4 * 2^k, the tuned one itself is not fitted."""
+
+    horizon: int = 1_000
+    doublings: int = 5
+    m: int = 20
+    finite_m: int = 10
+    n: int = 10
+    seeds: int = 8
+
+    def horizons(self) -> list[int]:
+        """Where the slope is fitted."""
+        return [4 * self.horizon * 2**k for k in range(self.doublings)]
+
+
+def add(
+    outcome: Outcome, plan: Plan, name: str, quantity: str, samples: Array, y: Array, claim: float, panel: str
+) -> None:
+    """Log and fit a norm (K, S) against samples (K,)."""
+    for x, row in zip(samples, y, strict=True):
+        outcome.log(f"{name}: {quantity}", x, row)
+    outcome.add(
+        fit.measure("stationarity", name, quantity, samples, lambda seeds: np.asarray(y[:, seeds].mean(-1)),
+                    plan.seeds, claim, labels=LABELS, panel=panel)
+    )  # fmt: skip
+
+
+def theorem(plan: Plan, form: str, m: int) -> tuple[Constants, Array, Array, Array]:
+    """Tuned constants; mean and root mean square norm (K, S) and samples (K,) at the longer horizons."""
+    problem, sizes, marks = curved(m), Sizes(m), plan.horizons()
+    setting = Setting(problem, recipe(forms.METHOD[form], problem), start(problem, 1.0), plan.seeds)
+    candidates = [Constants(*map(float, c)) for c in itertools.product(*GRIDS[form])]
+    tuning = travel(setting, [forms.decaying(form, sizes, c, plan.horizon) for c in candidates])
+    chosen = candidates[fit.best(norms_at(tuning, [plan.horizon])[0][0].mean(-1))]
+    journey = travel(setting, [forms.decaying(form, sizes, chosen, marks[-1])])
+    means, roots, samples = norms_at(journey, marks)
+    return chosen, means[:, 0], roots[:, 0], samples
+
+
+def theorem_v3(plan: Plan) -> tuple[float, Array, Array, Array]:
+    """v3's rates are constants (alpha = 1/I, beta = 1/n); only eta is tuned."""
+    problem, marks = curved(plan.finite_m, n=plan.n), plan.horizons()
+    period, beta = plan.finite_m * plan.n, 1 / plan.n
+    setting = Setting(problem, recipe("msvr-v3", problem), start(problem, 1.0), plan.seeds)
+    etas = np.geomspace(0.003, 0.3, 12).tolist()
+    tuning = travel(setting, [[Stage(plan.horizon, eta, 1 / period, beta)] for eta in etas])
+    eta = etas[fit.best(norms_at(tuning, [plan.horizon])[0][0].mean(-1))]
+    means, roots, samples = norms_at(travel(setting, [[Stage(marks[-1], eta, 1 / period, beta)]]), marks)
+    return eta, means[:, 0], roots[:, 0], samples
+
+
+def _constant_free(plan: Plan) -> dict[str, tuple[Problem, str, Callable[[int], Rates], float]]:
+    online, finite, few = curved(plan.m), curved(plan.finite_m, n=plan.n), curved(4)
+    return {
+        "sox": (online, "sox", lambda t: schedules.constant_free_sox(m=plan.m, b1=1, horizon=t), -1 / 4),
+        "v1 (late)": (few, "msvr-v1", lambda t: schedules.constant_free_v1(m=4, b1=1, horizon=t), -1 / 4),
+        "v2": (online, "msvr-v2", lambda t: schedules.constant_free_v2(m=plan.m, b1=1, horizon=t), -1 / 3),
+        "v3": (
+            finite,
+            "msvr-v3",
+            lambda t: schedules.constant_free_v3(m=plan.finite_m, n=plan.n, b1=1, horizon=t),
+            -1 / 2,
+        ),
+    }
+
+
+def _stage(rates: Rates, steps: int, scale: float) -> Stage:
+    assert isinstance(rates.lr, float) and isinstance(rates.alpha, float) and isinstance(rates.beta, float)
+    return Stage(steps, scale * rates.lr, rates.alpha, rates.beta)
+
+
+def normalised(
+    plan: Plan, problem: Problem, method: str, rates: Callable[[int], Rates]
+) -> tuple[float, Array, Array]:
+    """Constant-free rates, their step size times one tuned factor: the factor, mean norms (K, S), samples (K,)."""
+    setting = Setting(problem, recipe(method, problem), start(problem, 1.0), plan.seeds, normalize=True)
+    scales, marks = np.geomspace(0.1, 10, 9).tolist(), plan.horizons()
+    lanes = [[_stage(rates(plan.horizon), plan.horizon, scale)] for scale in scales]
+    scale = scales[fit.best(norms_at(travel(setting, lanes), [plan.horizon])[0][0].mean(-1))]
+    means, _, samples = norms_at(travel(setting, [[_stage(rates(t), t, scale)] for t in marks]), marks)
+    return scale, np.stack([means[k, k] for k in range(len(marks))]), samples
+
+
+def run(quick: bool, seeds: int) -> Outcome:
+    """Measure the slopes."""
+    plan = Plan(seeds=seeds)
+    if quick:
+        plan = replace(plan, horizon=250, doublings=3)
+    outcome = Outcome(settings=asdict(plan))
+    tuned: dict[str, object] = {}
+    for form, (m, claim) in CASES.items():
+        constants, means, roots, samples = theorem(plan, form, m)
+        tuned[form] = constants._asdict() | {"m": m}
+        add(outcome, plan, form, "mean norm", samples, means, claim, "theorems' rates: mean norm")
+        add(outcome, plan, form, "root mean square", samples, roots, claim, "theorems' rates: root mean square")
+    eta, means, roots, samples = theorem_v3(plan)
+    tuned["v3"] = {"eta": eta}
+    add(outcome, plan, "v3", "mean norm", samples, means, -1 / 2, "theorems' rates: mean norm")
+    add(outcome, plan, "v3", "root mean square", samples, roots, -1 / 2, "theorems' rates: root mean square")
+    for name, (problem, method, rates, claim) in _constant_free(plan).items():
+        scale, means, samples = normalised(plan, problem, method, rates)
+        tuned[f"{name}, constant-free"] = {"scale": scale}
+        panel = "constant-free rates, normalised steps: mean norm"
+        add(outcome, plan, name, "mean norm, constant-free", samples, means, claim, panel)
+    outcome.settings["tuned"] = tuned
+    return outcome

@@ -1,0 +1,190 @@
+"""`fcco reproduce`: a figure of the paper, from tuning to the plot; stopped, it goes on where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from fcco.lab import reporting
+from fcco.lab.config import TrainConfig, as_values
+from fcco.lab.console import Bar
+from fcco.lab.datasets import NAMES
+from fcco.lab.demo import rates, spread
+from fcco.lab.errors import Diverged, LabError, pick, refusing, writing
+from fcco.lab.figure import Panel, draw
+from fcco.lab.parts import load_data
+from fcco.lab.protocol import DATASETS, QUICK, Figure, Group, Protocol, figure_groups, shortened
+from fcco.lab.runs import read_json, write_json
+from fcco.lab.sweep import carry_out, open_sweep, run_name
+from fcco.lab.train import Outcome, finish
+
+Name = Literal["figure1", "figure2", "figure3", "figure4", "figure5", "all"]
+
+TITLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "figure1": ("Figure 1: multi-task AUC", "samples", DATASETS),
+    "figure2": ("Figure 2: MSVR against its Variants", "samples", ("cifar100",)),
+    "figure3": ("Figure 3: networks", "samples", ("svhn",)),
+    "figure4": ("Figure 4: blocks a step", "step", ("fashion-mnist",)),
+    "figure5": ("Figure 5: samples a block", "step", ("fashion-mnist",)),
+}
+
+
+@dataclass(frozen=True)
+class ReproduceCommand:
+    """Reproduce a figure of the paper: tune each method on its grid, run the seeds, draw the curves."""
+
+    figure: Annotated[Name, tyro.conf.Positional]
+    """figure1 (six data sets), figure2 (Variants), figure3 (networks), figure4 (B1), figure5 (B2), or all."""
+    dataset: str | None = None
+    """One data set in place of the figure's own."""
+    quick: bool = False
+    """A first look in a minute: a small MLP, a tiny grid, two seeds; says so on the figure."""
+    budget: float = 1.0
+    """The share of the samples to spend, in (0, 1]; below 1 the tuning is by halving. Says so on the figure."""
+    seeds: int | None = None
+    """Runs a curve; None: the protocol's (5)."""
+    device: str = "auto"
+    """auto, cpu, cuda, ..."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16: the network runs under autocast."""
+    threads: int = 0
+    """CPU threads; 0: torch's own choice."""
+    out: Path | None = None
+    """Where to write; the same command goes on there. None: runs/reproduce-FIGURE."""
+
+
+def run_reproduce(command: ReproduceCommand, console: Console) -> list[Path]:
+    """Reproduce; returns the figures' paths."""
+    names = list(TITLES) if command.figure == "all" else [command.figure]
+    return [_reproduce(command, name, console) for name in names]
+
+
+def _protocol(command: ReproduceCommand) -> Protocol:
+    if not 0 < command.budget <= 1:
+        raise LabError(f"--budget must be in (0, 1], got {command.budget}")
+    protocol = shortened(QUICK if command.quick else Protocol(), command.budget)
+    if command.seeds is None:
+        return protocol
+    if command.seeds < 1:
+        raise LabError(f"--seeds must be >= 1, got {command.seeds}")
+    words = f"{protocol.shortened} {command.seeds} seeds.".strip() if command.seeds < protocol.seeds else ""
+    return replace(protocol, seeds=command.seeds, shortened=words or protocol.shortened)
+
+
+def _reproduce(command: ReproduceCommand, name: str, console: Console) -> Path:
+    protocol, figure = _protocol(command), _figure(command, name)
+    out = Path("runs") / f"reproduce-{name}" if command.out is None else command.out
+    out = out / name if command.figure == "all" and command.out is not None else out
+    _remember(command, protocol, out)
+    chosen = {group.tuned_as: _tuned(protocol, group, out, console) for group in figure.groups}
+    outcomes = _run_seeds(protocol, figure, chosen, out, console)
+    console.print(_table(figure, outcomes))
+    return _draw(figure, protocol, outcomes, out, console)
+
+
+def _figure(command: ReproduceCommand, name: str) -> Figure:
+    title, x, sets = TITLES[name]
+    wanted = sets if command.dataset is None else (pick("dataset", command.dataset, NAMES),)
+    with refusing():
+        data = [load_data(one) for one in wanted]
+    label = "samples drawn" if x == "samples" else "iterations"
+    groups = [
+        replace(group, config=_on(command, group.config), tuned_as=_on(command, group.tuned_as))
+        for group in figure_groups(name, _protocol(command), data)
+    ]
+    return Figure(name, title, x, label, tuple(groups))
+
+
+def _on(command: ReproduceCommand, config: TrainConfig) -> TrainConfig:
+    return replace(config, device=command.device, precision=command.precision, threads=command.threads)
+
+
+def _remember(command: ReproduceCommand, protocol: Protocol, out: Path) -> None:
+    """The folder belongs to one protocol."""
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+    described: dict[str, Any] = {
+        "command": {name: value for name, value in as_values(command).items() if name != "out"},
+        "protocol": {**as_values(protocol), "grid": {name: list(v) for name, v in protocol.grid.items()}},
+    }
+    described["protocol"]["hidden"] = list(protocol.hidden)
+    kept = out / "protocol.json"
+    if kept.exists() and read_json(kept) != described:
+        raise LabError(f"{out} holds another reproduction; take another --out")
+    write_json(kept, described)
+
+
+def _tuned(protocol: Protocol, group: Group, out: Path, console: Console) -> TrainConfig:
+    """The best point of the grid for a method, by final F at seed 0."""
+    folder = out / "tuning" / run_name(group.tuned_as)
+    sweep = open_sweep(group.tuned_as, protocol.grid, folder, halving=protocol.halving)
+    carry_out(sweep, None, console)
+    return sweep.best()[0]
+
+
+def _run_seeds(
+    protocol: Protocol, figure: Figure, chosen: Mapping[TrainConfig, TrainConfig], out: Path, console: Console
+) -> dict[Group, list[Outcome]]:
+    outcomes: dict[Group, list[Outcome]] = {}
+    with Bar(console, figure.name, len(figure.groups) * protocol.seeds) as bar:
+        for group in figure.groups:
+            best = chosen[group.tuned_as]
+            tuned = replace(group.config, lr=best.lr, alpha=best.alpha, beta=best.beta)
+            outcomes[group] = []
+            for seed in range(protocol.seeds):
+                config = replace(tuned, seed=seed)
+                bar.next(f"{' '.join(dict.fromkeys((group.method, group.label)))} seed {seed}")
+                try:
+                    outcomes[group].append(finish(config, out / "runs" / run_name(config), bar))
+                except Diverged as error:
+                    console.print(str(error), highlight=False, soft_wrap=True)
+    return outcomes
+
+
+def _table(figure: Figure, outcomes: Mapping[Group, list[Outcome]]) -> Table:
+    table = Table("panel", "curve", "rates", "F", "test AUROC", "runs", title=figure.title)
+    for group, some in outcomes.items():
+        last = [outcome.rows[-1] for outcome in some]
+        text = rates(some[0].config) if some else "diverged"
+        table.add_row(
+            group.panel, group.label, text, spread(last, "objective", 4), spread(last, "auroc", 4), str(len(some))
+        )
+    return table
+
+
+def _draw(
+    figure: Figure, protocol: Protocol, outcomes: Mapping[Group, list[Outcome]], out: Path, console: Console
+) -> Path:
+    note = f"{protocol.notes()}\n{_data_notes(figure)}"
+    panels = [_panel(title, outcomes) for title in dict.fromkeys(group.panel for group in figure.groups)]
+    path = out / f"{figure.name}.png"
+    for target in (path, path.with_suffix(".pdf")):
+        draw(target, panels, x=figure.x, x_label=figure.x_label, y="objective", y_label="F(w)",
+             title=figure.title, note=note)  # fmt: skip
+    console.print(f"figure: {path}", highlight=False, soft_wrap=True)
+    page = reporting.write([out / "runs"], out / "report.html", title=figure.title, note=note)
+    console.print(f"report: {page}", highlight=False, soft_wrap=True)
+    return path
+
+
+def _panel(title: str, outcomes: Mapping[Group, list[Outcome]]) -> Panel:
+    runs, look = {}, {}
+    for group, some in outcomes.items():
+        if group.panel == title and some:
+            own = group.label == group.method
+            label = f"{group.label} ({rates(some[0].config)})" if own else group.label
+            runs[label] = [outcome.rows for outcome in some]
+            look[label] = group.method if own else label
+    return Panel(title, runs, look)
+
+
+def _data_notes(figure: Figure) -> str:
+    """Where the data came from, where they are not the published files."""
+    names = dict.fromkeys(group.config.dataset for group in figure.groups)
+    return " ".join(f"Data: {load_data(name)}." for name in names if load_data(name).source != "original files")
