@@ -210,3 +210,18 @@ def test_v1_takes_no_gradient_at_the_earlier_weights():
     solver = build("msvr-v1", Watching())
     solver.step(torch.tensor([0, 1]), torch.randn(B1, B2, D))
     assert modes == [True, False]
+
+
+def test_constants_are_saved_but_not_copied_by_a_step():
+    class Mapped(Net):
+        def __init__(self):
+            super().__init__()
+            self.register_constant("place", torch.arange(M))
+            self.register_buffer("seen", torch.zeros(()))
+
+    objective = Mapped()
+    solver = build("msvr-v2", objective)
+    copied = {name for _, name, _ in solver._evaluator.surroundings.capture()[0]}
+    assert "seen" in copied
+    assert "place" not in copied
+    assert "place" in objective.state_dict()

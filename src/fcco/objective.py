@@ -55,6 +55,13 @@ class Objective(nn.Module):
         if len(flags) != dim or not all(isinstance(flag, bool) for flag in flags):
             raise ValueError(f"log must be a bool or {dim} bools (one a component of g), got {log!r}")
         self.log: tuple[bool, ...] = flags
+        self.constants: frozenset[str] = frozenset()  # buffers that no pass changes
+
+    def register_constant(self, name: str, value: Tensor | None) -> None:
+        """Register a buffer that no pass changes (a map from blocks to data, weights): it is saved and moved like any
+        buffer, but a step does not copy it, so its size costs nothing."""
+        self.register_buffer(name, value)
+        self.constants = self.constants | {name}
 
     def inner(self, index: Tensor, *data: Any) -> Tensor:
         """One noisy look at g_i(w; xi), a row a block (log g where ``log`` says so).

@@ -86,6 +86,7 @@ class Surroundings:
             (part, name, None if buffer is None else buffer.clone())
             for part in self._module.modules()
             for name, buffer in part._buffers.items()
+            if name not in getattr(part, "constants", ())
         ]
         return buffers, self.randomness.capture()
 

@@ -1,5 +1,6 @@
 """The page in headless Chromium: it renders, and its controls do what they say."""
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -300,8 +301,10 @@ def test_several_problems(view: Page, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("fcco.lab.report.write.write_figures", lambda *_: [])
     for dataset, methods in (("mnist", ("sox", "bsgd")), ("svhn", ("sox",))):
         for method in methods:
-            write_run(tmp_path / "runs" / f"{dataset}-{method}", method=method, dataset=dataset)
+            run = write_run(tmp_path / "runs" / f"{dataset}-{method}", method=method, dataset=dataset)
+            (run / "environment.json").write_text(json.dumps({"commit": f"{dataset}+"}))
     view.open(write_report([tmp_path / "runs"], tmp_path))
+    assert "2 problems · 2 commits" in " ".join(view.find("#facts").text.split())
     assert view.shown() == ["bsgd", "sox"]
     color = view.all("#chart .line")[-1].value_of_css_property("stroke")
     Select(view.find("#problem")).select_by_visible_text("svhn")

@@ -216,27 +216,28 @@ def far_features(n, seed=0):
     return h
 
 
+@pytest.mark.parametrize("blocks", [1, 4])
 @pytest.mark.parametrize("two_modal", [False, True])
 @pytest.mark.parametrize("name", RECIPES)
-def test_exponents_of_400_in_single_precision(name, two_modal):
+def test_exponents_of_400_in_single_precision(name, two_modal, blocks):
     n = 8
     objective = contrastive(far_features(n), two_modal=two_modal, temperature=0.005)
     g = objective(*whole(n))
     assert g.max() > 350.0
-    drawn = draws(n, torch.arange(n), blocks=4, others=3, steps=10)
+    drawn = draws(n, torch.arange(n), blocks=blocks, others=3, steps=10)
     assert_same_gradients(objective, batch_of, name, drawn, lr=0.001)
 
 
+@pytest.mark.parametrize("blocks", [1, 4])
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("per_example", [False, True])
-def test_a_learned_temperature_in_single_precision(name, per_example):
+def test_a_learned_temperature_in_single_precision(name, per_example, blocks):
     n = 8
     learned = LearnedTemperature(start=0.01, rho=0.5, minimum=0.004, per_example=per_example)
     objective = contrastive(far_features(n), temperature=learned)
     assert objective(*whole(n)).max() > 150.0
-    drawn = draws(n, torch.arange(n), blocks=4, others=3, steps=10)
-    # The slope of tau is the difference of two numbers as large as the exponents, log u among them.
-    assert_same_gradients(objective, batch_of, name, drawn, lr=0.001, single=3e-4)
+    drawn = draws(n, torch.arange(n), blocks=blocks, others=3, steps=10)
+    assert_same_gradients(objective, batch_of, name, drawn, lr=0.001)
 
 
 @pytest.mark.parametrize("offset", [-400.0, 400.0])

@@ -55,8 +55,8 @@ class AnchoredObjective(OutputObjective):
             block_task = _tasks(block_task, num_blocks, self.anchors)
             counts = block_task.bincount()
             self.num_tasks, size = counts.shape[0], counts[block_task]
-        self.register_buffer("block_task", block_task)  # (m,)
-        self.register_buffer("block_size", size)  # (m,) how many blocks the block's task has
+        self.register_constant("block_task", block_task)  # (m,)
+        self.register_constant("block_size", size)  # (m,) how many blocks the block's task has
 
     def pairs(self, index: Tensor, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """h_j - h_i (B, K) over blocks i and examples j; which j are positives, which negatives of i's task.

@@ -62,9 +62,9 @@ class Cox(OutputObjective):
         # Times as places in their order: no later change of dtype makes two of them equal.
         _, moment, count = time.unique(return_inverse=True, return_counts=True)
         at_risk = count.flip(0).cumsum(0).flip(0)
-        self.register_buffer("moment", moment)
-        self.register_buffer("block_item", block_item)
-        self.register_buffer("risk_size", at_risk[moment[block_item]])
+        self.register_constant("moment", moment)
+        self.register_constant("block_item", block_item)
+        self.register_constant("risk_size", at_risk[moment[block_item]])
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         h, item = widened(scores(outputs, batch)), self.block_item[index]

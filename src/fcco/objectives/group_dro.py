@@ -135,11 +135,11 @@ class GroupDRO(OutputObjective):
         self.risk, self.loss = risk, loss
         dtype = working_dtype(model)
         self.v = nn.Parameter(torch.tensor(_checks._number("start", start), dtype=dtype))
-        self.register_buffer("groups", _checked_groups(groups, num_groups))
+        self.register_constant("groups", _checked_groups(groups, num_groups))
         weight = torch.ones(num_groups) if group_weight is None else group_weight
         if weight.shape != (num_groups,) or not bool((torch.isfinite(weight) & (weight > 0)).all()):
             raise ValueError(f"group_weight must be ({num_groups},) finite numbers > 0, got {group_weight}")
-        self.register_buffer("share", (weight.double() / weight.double().sum()).to(dtype))
+        self.register_constant("share", (weight.double() / weight.double().sum()).to(dtype))
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         losses = self.loss(outputs, need(batch.y, "y"))

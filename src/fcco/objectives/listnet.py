@@ -61,7 +61,7 @@ class ListNet(PairObjective):
             block_weight = top_one(relevance.double(), self.item_query)[block_item]
         weight = block_weights(block_weight, self.num_blocks, 0.0)
         scale = weight * (self.num_blocks / self.num_queries)
-        self.register_buffer("block_scale", scale.to(working_dtype(model)))
+        self.register_constant("block_scale", scale.to(working_dtype(model)))
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         x, entering, weight = self.pairs(index, outputs, batch)

@@ -69,7 +69,7 @@ class MultiInstance(OutputObjective):
         self.loss = SquaredHinge(margin=1.0, scale=2.0) if loss is None else loss
         self.a = nn.Parameter(beside(model, torch.zeros(())))
         self.b = nn.Parameter(beside(model, torch.zeros(())))
-        self.register_buffer("positive", positive)  # (m,)
+        self.register_constant("positive", positive)  # (m,)
         self.num_positive = int(positive.sum())
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:

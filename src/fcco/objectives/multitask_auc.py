@@ -60,7 +60,7 @@ class MultiTaskAUC(OutputObjective):
         if block_weight is not None and block_weight.shape != (num_tasks,):
             raise ValueError(f"block_weight must have shape ({num_tasks},), got {tuple(block_weight.shape)}")
         self.block_weight: Tensor | None
-        self.register_buffer("block_weight", block_weight)
+        self.register_constant("block_weight", block_weight)
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         h = self._scores(outputs)[:, index].T  # (B, K)

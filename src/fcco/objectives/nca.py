@@ -51,6 +51,8 @@ class NCA(OutputObjective):
 
     labels: Tensor
 
+    mean_of_exponentials = False
+
     def __init__(self, model: nn.Module, labels: Tensor, *, log_likelihood: bool = False) -> None:
         if labels.dim() != 1 or labels.is_floating_point():
             raise ValueError(f"labels must be (n,) ints, got shape {tuple(labels.shape)} of {labels.dtype}")
@@ -62,7 +64,7 @@ class NCA(OutputObjective):
             raise ValueError(f"every class needs at least two examples, got one of class {alone}")
         super().__init__(model, labels.numel(), dim=2, log=True)
         self.log_likelihood = log_likelihood
-        self.register_buffer("labels", labels)
+        self.register_constant("labels", labels)
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         h = outputs.unsqueeze(1) if outputs.dim() == 1 else outputs

@@ -96,9 +96,9 @@ class PairObjective(OutputObjective):
     def __init__(self, model: nn.Module, query: Tensor, block_item: Tensor, *, log: bool = False) -> None:
         super().__init__(model, block_item.numel(), log=log)
         _, number, size = query.unique(return_inverse=True, return_counts=True)
-        self.register_buffer("item_query", number)
-        self.register_buffer("block_item", block_item)
-        self.register_buffer("block_size", size[number[block_item]])
+        self.register_constant("item_query", number)
+        self.register_constant("block_item", block_item)
+        self.register_constant("block_size", size[number[block_item]])
         self.num_queries = int(number[block_item].unique().numel())
 
     def pairs(self, index: Tensor, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -181,7 +181,7 @@ class NDCG(PairObjective):
         if bool((ideal == 0).any()):
             raise ValueError(f"block_item names items of query {query[block_item[ideal == 0]][0]}: none is relevant")
         weight = block_weights(block_weight, self.num_blocks, self.num_blocks / self.num_queries)
-        self.register_buffer("block_scale", (weight * gain[block_item] / ideal).to(working_dtype(model)))
+        self.register_constant("block_scale", (weight * gain[block_item] / ideal).to(working_dtype(model)))
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         x, entering, weight = self.pairs(index, outputs, batch)

@@ -29,8 +29,8 @@ from fcco.lab.rates.problems import Draw, Kinked, Outer, Problem, Smooth, curved
 class Plan:
     """Sizes of the experiment."""
 
-    b2s: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
-    steps: int = 12_000  # of a floor run
+    b2s: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+    steps: int = 4_000  # of a floor run
     accuracies: int = 4  # eps = 2^(-k/2)
     horizon: int = 500  # of the largest eps, where eta is tuned
     wide: int = 400  # blocks for BSpiderBoost's large batches
@@ -38,14 +38,18 @@ class Plan:
 
 
 def floor_problem(outer: Outer) -> Problem:
-    """A convex problem with optimum (1, ..., 1) at which every g_i is 0 (a kinked f' has its kink there)."""
-    problem = paired(20, q=0.5, scales=(1.0, 0.7, 0.5, 0.35, 0.25), outer=outer, tilt=3.0, lopsided=2.0)
-    return problem
+    """A convex problem with a known optimum; with a kinked f', every g_i is at the kink there."""
+    depth = 0.0 if isinstance(outer, Kinked) else 0.5
+    scales = (1.0, 0.7, 0.5, 0.35, 0.25)
+    return paired(20, q=0.5, scales=scales, outer=outer, tilt=3.0, lopsided=2.0, depth=depth)
 
 
 def floor(plan: Plan, problem: Problem, b2: int) -> tuple[Array, Array]:
-    """grad F (S, d) and F - F* (S,) at the mean of w over the second half of a BSGD run with eta ~ t^(-1/2)."""
-    b1, turn = 4, 32
+    """grad F (S, d) and F - F* (S,) at the mean of w over the second half of a BSGD run with eta ~ t^(-1/2).
+
+    All blocks are drawn at every step, so that what is left is B2's doing.
+    """
+    b1, turn = problem.m, 32
     loop = Loop(problem, [methods.bsgd()], [0.1], start(problem, 1.0), plan.seeds)
     total, count = torch.zeros_like(loop.w), 0
     for t, draw in zip(range(plan.steps), problem.draws(range(plan.seeds), b1, b2), strict=False):
@@ -158,7 +162,7 @@ def run(quick: bool, seeds: int) -> Outcome:
     """Measure floors and rates."""
     plan = Plan(seeds=seeds)
     if quick:
-        plan = replace(plan, b2s=(1, 4, 16), steps=2_000, accuracies=3, horizon=150)
+        plan = replace(plan, b2s=(1, 4, 16), steps=1_000, accuracies=3, horizon=150)
     outcome = Outcome(settings=asdict(plan))
     floors(plan, outcome)
     complexities(plan, outcome)

@@ -214,6 +214,7 @@ def paired(
     outer: Outer | None = None,
     tilt: float = 1.5,
     lopsided: float = 1.0,
+    depth: float = 0.5,
 ) -> Problem:
     """A convex problem whose optimum is w* = (1, ..., 1): blocks come in pairs that cancel there.
 
@@ -225,10 +226,11 @@ def paired(
     Args:
         scales: (d,) standard deviation of each coordinate of the a_i.
         lopsided: the partners' ratio; 1: mirror images, for which the bias of a plain mini-batch cancels.
+        depth: standard deviation of the o_i; 0 puts every g_i(w*) at 0.
     """
     generator, d = torch.Generator().manual_seed(11), len(scales)
     half = _normal(generator, m // 2, d) * torch.tensor(scales, dtype=torch.float64)
-    o = 0.5 * _normal(generator, m // 2)
+    o = depth * _normal(generator, m // 2)
     table = None if n is None else sample_table(generator, m, n, d)
     h = (outer or Smooth()).slope(o)
     partner = (h + tilt) / lopsided - h  # so that f'(o) a - f_partner'(o) lopsided a = 0

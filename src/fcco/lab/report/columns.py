@@ -49,7 +49,7 @@ class Metric:
 AXES = (
     Axis("samples", "Samples drawn", "Samples", ("samples",)),
     Axis("step", "Steps", "Steps", ("step",)),
-    Axis("evaluations", "Network evaluations", "Evaluations", ("evaluations",)),
+    Axis("evaluations", "Network evaluations", "Network evals", ("evaluations",)),
     Axis("seconds", "Seconds", "Seconds", ("seconds",)),
     Axis("oracle", "Oracle calls", "Oracle calls", ("oracle_g", "oracle_j", "oracle_jvp")),
 )

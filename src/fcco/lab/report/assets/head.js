@@ -1,14 +1,20 @@
 // The head of the page: what was run, what is wrong with it, light or dark.
+const commits = () => {
+  const { common, keys, rows } = data.environment;
+  const column = keys.findIndex((key) => /commit/.test(key));
+  const found = column < 0 ? common.filter(([key]) => /commit/.test(key)).map(([, value]) => value)
+    : rows.map((row) => row[column][0]);
+  return [...new Set(found)].filter((value) => !["none", "–"].includes(value));
+};
 const facts = () => {
   const labels = [...new Set(data.groups.map((group) => group.label))];
   const methods = new Set(data.groups.map((group) => group.method).filter((method) => method));
-  const word = methods.size === labels.length ? "method" : "configuration";
-  const commit = data.environment.common.find(([key, value]) => /commit/.test(key) && value !== "none");
+  const [commit, ...others] = commits();
   return [
-    plural(labels.length, word),
+    plural(labels.length, methods.size === labels.length ? "method" : "configuration"),
     plural(data.runs.length, "run"),
     data.problems.length === 1 ? data.problems[0] : plural(data.problems.length, "problem"),
-    commit ? `commit ${commit[1].slice(0, 12)}${/\+$/.test(commit[1]) ? "+" : ""}` : "", // +: files were changed since
+    others.length ? `${others.length + 1} commits` : commit?.replace(/^(.{12})[^+]*/, "commit $1"), // +: changed since
   ].filter((text) => text).join("  ·  ");
 };
 
