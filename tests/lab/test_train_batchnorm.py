@@ -80,9 +80,9 @@ def test_a_composed_pass_sees_what_the_steps_see() -> None:
     solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.3), fcco.sox(alpha=0.5, beta=0.5))
     for index, batch in loader:
         solver.step(index, batch)
-    found = measure(solver, loader, loader.full_pass, ComposedPass(loader, x, 0), epochs=100)
-    assert found.plain > 3 * found.composed
-    assert found.composed < 6 * found.noise + 0.02 * found.size
+    found = measure(solver, loader, loader.full_pass, ComposedPass(loader, x, 0), epochs=30)
+    assert found.plain > 2.5 * found.composed
+    assert found.composed < 0.1 * found.size
 
 
 @pytest.mark.parametrize(("blocks", "fraction"), [(2, 0.5), (3, 0.25), (7, 0.5), (10, 0.5)])
