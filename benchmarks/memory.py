@@ -132,7 +132,8 @@ def data(device: str) -> tuple[Tensor, Tensor]:
         chosen = np.concatenate(
             [np.flatnonzero(y == CLASS)[:POSITIVES], np.flatnonzero(y != CLASS)[: EXAMPLES - POSITIVES]]
         )
-        _data["x"] = torch.from_numpy(x[chosen].astype("float32") / 255.0).to(device)
+        pixels = torch.from_numpy(x[chosen].astype("float32") / 255.0).to(device)
+        _data["x"] = (pixels - pixels.mean(0)) / pixels.std(0).clamp(min=0.1)
         _data["y"] = torch.from_numpy((y[chosen] == CLASS).astype("int64")).to(device)
     return _data["x"], _data["y"]
 

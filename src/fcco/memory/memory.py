@@ -70,9 +70,13 @@ class Memory:
             return self.phi.at(id)
 
     def weigh(self, id: Tensor, probability: Tensor, weight: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        """v = c weight/q (K, ...), capped within each stratum and balanced; and the share that was capped."""
+        """v = c weight/q (K, ...), capped within each stratum and balanced; and the share that was capped.
+
+        With examples missing, Phi is a mean over those seen, and c is of the order of 1 over their number; q is over
+        all of them, so c is brought to their scale first. Else the first steps would push far too much.
+        """
         assert self.phi is not None
-        ratio = (weight / probability).to(c.dtype).reshape(-1, *[1] * (c.dim() - 1))
+        ratio = (weight / probability * self._share_seen(id)).to(c.dtype).reshape(-1, *[1] * (c.dim() - 1))
         v, cut = c * ratio, c.new_zeros(())
         if self.settings.cap is not None:
             stratum = self._stratum_of[id]
@@ -84,6 +88,14 @@ class Memory:
         if self.settings.balance and self.phi.shiftable:
             v = balanced(v, None if self.phi.groups is None else self.phi.groups[id])
         return v, cut
+
+    def _share_seen(self, id: Tensor) -> Tensor | float:
+        """(K,) the share of each example's stratum that has an entry in the table."""
+        if self.table is None or not self.table.missing:
+            return 1.0
+        seen = self.table.seen
+        shares = torch.stack([seen[chances.members].double().mean() for chances in self.chances])
+        return shares[self._stratum_of[id]]
 
     def add_own(self, gradients: list[Tensor]) -> None:
         """Add the gradients of the objective's own variables to ``p.grad``."""

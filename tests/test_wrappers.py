@@ -1,0 +1,83 @@
+"""Wrapped models: DDP, torch.compile, hooks and autocast see the same steps."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import fcco
+
+M, B1, B2, D = 6, 2, 4, 5
+
+
+class Scores(fcco.Objective):
+    def __init__(self, net):
+        super().__init__(num_blocks=M, dim=1)
+        self.net = net
+
+    def inner(self, index, x):
+        return self.net(x.flatten(0, 1)).view(*x.shape[:2]).mean(1, keepdim=True)
+
+    def outer(self, index, u):
+        return (1 + u.square()).sqrt().squeeze(1)
+
+
+def everything():
+    yield torch.arange(M), torch.ones(M, 3, D)
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(D, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 1))
+
+
+def run(model, name):
+    objective = Scores(model)
+    rates = {"alpha": 0.3, "beta": 0.4} | ({"period": 3} if name.endswith("v3") else {})
+    optimizer = torch.optim.Adam(objective.parameters(), lr=0.05)
+    solver = fcco.Solver(objective, optimizer, fcco.METHODS[name](**rates), full_pass=everything)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(6):
+        index = torch.randperm(M, generator=generator)[:B1]
+        solver.step(index, torch.randn(B1, B2, D, generator=generator))
+    return [p.detach() for p in solver.parameters]
+
+
+def close(one, other):
+    for p, q in zip(one, other, strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sox", "msvr-v1", "msvr-v2", "msvr-v3"])
+def test_a_model_under_ddp_takes_the_same_steps(name, tmp_path):
+    plain = run(net(), name)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        close(run(DistributedDataParallel(net()), name), plain)
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("name", ["sox", "msvr-v2"])
+def test_a_compiled_model_takes_the_same_steps(name):
+    close(run(torch.compile(net(), backend="aot_eager"), name), run(net(), name))
+
+
+def test_a_half_precision_inner_is_tracked_in_single():
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net()
+
+        def forward(self, x):
+            with torch.autocast("cpu", torch.bfloat16):
+                return self.net(x)
+
+    objective = Scores(Half())
+    optimizer = torch.optim.SGD(objective.parameters(), lr=0.05)
+    solver = fcco.Solver(objective, optimizer, fcco.msvr_v2(alpha=0.3, beta=0.4))
+    for _ in range(3):
+        report = solver.step(torch.tensor([0, 3]), torch.randn(B1, B2, D))
+    assert report.g.dtype == solver.u().dtype == torch.float32
+    assert all(p.grad.dtype == torch.float32 for p in solver.parameters)
