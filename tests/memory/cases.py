@@ -13,13 +13,22 @@ from fcco.memory import MemoryLoader
 from fcco.objectives.average_precision import AveragePrecision
 from fcco.objectives.base import OutputObjective
 from fcco.objectives.cox import Cox
+from fcco.objectives.global_contrastive import GlobalContrastive
 from fcco.objectives.listnet import ListNet
 from fcco.objectives.multitask_auc import MultiTaskAUC
 from fcco.objectives.ndcg import NDCG
 from fcco.objectives.partial_auc import PartialAUC
 from fcco.objectives.pnorm_push import PNormPush
 from fcco.objectives.surrogates import Logistic, Square, SquaredHinge
-from fcco.sampling import Average, BlockLoader, MultiLabelPointLoader, PointLoader, QueryItemLoader, RiskSetLoader
+from fcco.sampling import (
+    Average,
+    BlockLoader,
+    ExampleLoader,
+    MultiLabelPointLoader,
+    PointLoader,
+    QueryItemLoader,
+    RiskSetLoader,
+)
 from fcco.sampling.loader import Loader
 
 N, TASKS = 40, 3
@@ -93,9 +102,7 @@ FAST: dict[str, Callable[[], Case]] = {
 GENERIC: dict[str, Callable[[], Case]] = {
     "ap-logistic": lambda: _point(lambda h, m: AveragePrecision(h, m, loss=Logistic()), Average.ALL),
     "push-logistic": lambda: _point(lambda h, m: PNormPush(h, m, logarithm=True), Average.OPPOSITE, 0),
-    "tasks": lambda: Case(
-        MultiTaskAUC(model(TASKS), TASKS).double(), BlockLoader(inputs(), targets(), 2, 4, seed=0)
-    ),
+    "tasks": lambda: Case(MultiTaskAUC(model(TASKS), TASKS).double(), BlockLoader(inputs(), targets(), 2, 4, seed=0)),
     "tasks-means": lambda: Case(
         MultiTaskAUC(model(TASKS), TASKS, trained_centers=False).double(),
         BlockLoader(inputs(), targets(), 2, 4, seed=0),
@@ -103,6 +110,10 @@ GENERIC: dict[str, Callable[[], Case]] = {
     "ndcg": lambda: _queries(NDCG, 0.0),
     "listnet": lambda: _queries(ListNet, -float("inf")),
     "cox": _cox,
+    "contrastive": lambda: Case(
+        GlobalContrastive(model(4), N, temperature=0.5).double(),
+        ExampleLoader((inputs(), inputs() + 0.1), 6, seed=0),
+    ),
 }
 CASES = FAST | GENERIC
 
@@ -113,11 +124,11 @@ def solver_for(case: Case, method: fcco.Method, lr: float = 0.1, **options: Any)
     return solver, MemoryLoader(solver, case.loader, **options)
 
 
-def whole(case: Case, memory: fcco.memory.Memory) -> fcco.Batch:
+def whole(memory: fcco.memory.Memory) -> fcco.Batch:
     """Every example of every stratum once, as a uniform draw of all of them would give it."""
     id = torch.cat([chances.members for chances in memory.chances])
     share = torch.cat([torch.full((c.members.shape[0],), 1.0 / c.members.shape[0]) for c in memory.chances]).double()
-    return fcco.Batch(inputs()[id], id, weight=share, probability=share)
+    return fcco.Batch(next(memory.loader._source.fetch([(0, id)], keep=False)), id, weight=share, probability=share)
 
 
 def exact_gradient(case: Case) -> list[Tensor]:

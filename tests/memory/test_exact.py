@@ -28,7 +28,7 @@ def test_gradient_is_exact_when_everyone_is_drawn(name: str) -> None:
     case = CASES[name]()
     solver, loader = solver_for(case, fcco.output_memory(importance=0.0, cap=None, balance=False), draws=None)
     wanted = exact_gradient(case)
-    solver.step(None, whole(case, loader.memory))
+    solver.step(None, whole(loader.memory))
     for p, gradient in zip(solver.parameters, wanted, strict=True):
         assert p.grad is not None
         torch.testing.assert_close(p.grad, gradient, rtol=1e-10, atol=1e-10)
@@ -39,7 +39,7 @@ def test_balancing_changes_nothing_then(name: str) -> None:
     case = CASES[name]()
     solver, loader = solver_for(case, fcco.output_memory(importance=0.0, cap=None, balance=True))
     wanted = exact_gradient(case)
-    solver.step(None, whole(case, loader.memory))
+    solver.step(None, whole(loader.memory))
     for p, gradient in zip(solver.parameters, wanted, strict=True):
         assert p.grad is not None
         torch.testing.assert_close(p.grad, gradient, rtol=1e-9, atol=1e-9)
@@ -98,12 +98,12 @@ def _columns(kernel: Exponential, s: Tensor, a: Tensor, log_g: Tensor, b: Tensor
 @pytest.mark.parametrize("name", CASES)
 def test_shift_of_all_outputs_changes_nothing(name: str) -> None:
     case = CASES[name]()
-    shape = (3,) if "tasks" in name else ()
+    shape = (3,) if "tasks" in name else (2, 4) if name == "contrastive" else ()
     table = filled(shape)
     phi = pair_phi(case.objective, case.loader, table) or GenericPhi(case.objective, case.loader, table)
     before = phi.everything()
     if not phi.shiftable:
-        assert name == "tasks"
+        assert name in ("tasks", "contrastive")
         return
     groups = torch.zeros(N, dtype=torch.int64) if phi.groups is None else phi.groups
     for group in groups.unique():

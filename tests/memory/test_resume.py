@@ -52,7 +52,7 @@ def test_a_failed_step_leaves_no_trace() -> None:
     assert memory.table is not None
     before = [*weights(solver), memory.table.values.clone(), memory.table.written.clone(), *memory.phi.rows]  # type: ignore[union-attr]
     before = [tensor.clone() for tensor in before]
-    batch = whole(CASES["pauc"](), memory)
+    batch = whole(memory)
     batch.x[3] = torch.nan
     with pytest.raises(fcco.NonFiniteError):
         solver.step(None, batch)

@@ -154,7 +154,7 @@ def pairs():
         yield pytest.param(objective, method, marks=() if quick else pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("objective", "method"), pairs())
+@pytest.mark.parametrize(("objective", "method"), list(pairs()))
 def test_f_falls(objective, method):
     solver, loader = build(objective, method, torch.float64, lr=0.02)
     if solver is None:

@@ -62,20 +62,21 @@ class Panel:
         title: above it.
         runs: label -> its runs over seeds.
         look: label -> the method in LOOKS that it is drawn as; other labels take the other colours in turn.
+        y, y_label: the field of metrics.jsonl that is drawn, and what it is called.
     """
 
     title: str
     runs: Mapping[str, Sequence[Rows]]
     look: Mapping[str, str]
+    y: str = "objective"
+    y_label: str = "F(w)"
 
 
-def draw(
-    path: Path, panels: Sequence[Panel], *, x: str, x_label: str, y: str, y_label: str, title: str, note: str
-) -> None:
+def draw(path: Path, panels: Sequence[Panel], *, x: str, x_label: str, title: str, note: str) -> None:
     """Write a figure (its ending says the format): one panel beside the other, three a row.
 
     Args:
-        x, y: fields of metrics.jsonl.
+        x, x_label: the field of metrics.jsonl that the panels are drawn against, and what it is called.
         note: small print below: what was chosen, what was run.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -83,13 +84,13 @@ def draw(
 
     columns = min(3, len(panels))
     lines = -(-len(panels) // columns)
-    width = 7.2 if columns == 1 else 4.3 * columns
+    width = 7.2 if columns == 1 else 4.6 * columns
     wrapped = wrap(note, int(width * 17))
     figure = Figure((width, 3.7 * lines + 0.9 + 0.15 * wrapped.count("\n")), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(lines, columns, squeeze=False)
     for place, panel in enumerate(panels):
-        _draw_panel(axes[place // columns][place % columns], panel, x, y, x_label, y_label)
+        _draw_panel(axes[place // columns][place % columns], panel, x, x_label)
     for unused in range(len(panels), lines * columns):
         axes[unused // columns][unused % columns].set_axis_off()
     figure.suptitle(title, fontsize=12, fontweight="bold")
@@ -107,9 +108,9 @@ def wrap(text: str, width: int) -> str:
     return "\n".join(line for part in text.split("\n") for line in textwrap.wrap(part, width))
 
 
-def _draw_panel(axes: Any, panel: Panel, x: str, y: str, x_label: str, y_label: str) -> None:
+def _draw_panel(axes: Any, panel: Panel, x: str, x_label: str) -> None:
     for number, (label, runs) in enumerate(panel.runs.items()):
-        found = curve(runs, x, y)
+        found = curve(runs, x, panel.y)
         if not found.x:
             continue
         colour, dashes = LOOKS.get(panel.look.get(label, label), OTHERS[number % len(OTHERS)])
@@ -119,12 +120,12 @@ def _draw_panel(axes: Any, panel: Panel, x: str, y: str, x_label: str, y_label: 
     _plain_ticks(axes)
     axes.set_title(panel.title, fontsize=10)
     axes.set_xlabel(x_label, fontsize=9)
-    axes.set_ylabel(y_label, fontsize=9)
+    axes.set_ylabel(panel.y_label, fontsize=9)
     axes.tick_params(labelsize=8, which="both")
     axes.grid(alpha=0.25, which="both", linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(x=0.01)
-    axes.legend(fontsize=8, frameon=False)
+    axes.legend(fontsize=7, frameon=False)
 
 
 def _plain_ticks(axes: Any) -> None:
@@ -137,14 +138,14 @@ def _plain_ticks(axes: Any) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
 
 
-def short(number: float) -> str:
+def short(number: float, digits: int = 6) -> str:
     """A large number in few characters.
 
     Example:
-        >>> short(0), short(950), short(12_500), short(3_000_000)
-        ('0', '950', '12.5k', '3M')
+        >>> short(0), short(950), short(12_500), short(3_000_000), short(71_640, 3)
+        ('0', '950', '12.5k', '3M', '71.6k')
     """
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= size:
-            return f"{number / size:g}{letter}"
-    return f"{number:g}"
+            return f"{number / size:.{digits}g}{letter}"
+    return f"{number:.{digits}g}"

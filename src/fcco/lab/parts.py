@@ -70,7 +70,7 @@ def build(config: TrainConfig) -> Parts:
         solver = fcco.Solver(objective, optimizer, _method(config), radius=config.radius, full_pass=full_pass)
         total, every = _lengths(config, loader, restarts)
         if config.compile:
-            model.net.compile(dynamic=True)
+            model.net.compile()
     return Parts(
         config=config,
         data=data,

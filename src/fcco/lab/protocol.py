@@ -53,10 +53,10 @@ class Protocol:
         text = (
             f"Tuned per method by final F at seed 0 over {grid}; mean ± one standard deviation over {self.seeds} "
             f"seeds. Chosen where the paper leaves it open: margin c = {self.margin:g}; I = m n/(B1 B2) steps; every "
-            f"run draws {self.passes:g} m n samples; {self.positive_fraction:.0%} of a task's B2 samples are positives; "
-            "a block's first look starts its u; no augmentation; SGD, constant step size; plotted "
-            "is F on all training data, in training mode where there is BatchNorm, over batches composed as in "
-            "training. Every full pass of v3 is charged m n samples, though the tasks share their images. "
+            f"run draws {self.passes:g} m n samples; {self.positive_fraction:.0%} of a task's samples are positives; a "
+            "block's first look starts its u; no augmentation; SGD, constant step size; plotted is F on all training "
+            "data, in training mode where there is BatchNorm, over batches composed as in training. "
+            "Every full pass of v3 is charged m n samples, though the tasks share their images. "
             "beta = 1 (undefined in the paper's gamma) was run with gamma = 0, that is u = g."
         )
         return f"{self.shortened}\n{text}" if self.shortened else text

@@ -165,8 +165,7 @@ def _draw(
     panels = [_panel(title, outcomes) for title in dict.fromkeys(group.panel for group in figure.groups)]
     path = out / f"{figure.name}.png"
     for target in (path, path.with_suffix(".pdf")):
-        draw(target, panels, x=figure.x, x_label=figure.x_label, y="objective", y_label="F(w)",
-             title=figure.title, note=note)  # fmt: skip
+        draw(target, panels, x=figure.x, x_label=figure.x_label, title=figure.title, note=note)
     console.print(f"figure: {path}", highlight=False, soft_wrap=True)
     page = reporting.write([out / "runs"], out / "report.html", title=figure.title, note=note)
     console.print(f"report: {page}", highlight=False, soft_wrap=True)

@@ -52,11 +52,10 @@ class Chances:
         if not bool(self._sums[-1] > 0.0):
             self.push = self._sums = self.push[:0]
 
-    def draw(self, importance: float, generator: torch.Generator, share: tuple[int, int] = (0, 1)) -> Drawn:
-        """B draws with replacement, those of rank r of w: r, r + w, ...; every rank draws all of them."""
+    def draw(self, importance: float, generator: torch.Generator) -> Drawn:
+        """B draws with replacement."""
         n, device = self.members.shape[0], self.members.device
-        u = torch.rand(3, self.draws, generator=generator, dtype=torch.float64)
-        u = u[:, share[0] :: share[1]].to(device)
+        u = torch.rand(3, self.draws, generator=generator, dtype=torch.float64).to(device)
         place = (u[1] * n).long().clamp(max=n - 1)
         if self._sums.numel():
             by_push = torch.searchsorted(self._sums, u[2] * self._sums[-1], right=True).clamp(max=n - 1)
@@ -94,19 +93,20 @@ def capped(v: Tensor, weight: Tensor, cap: float | None) -> tuple[Tensor, Tensor
     return torch.minimum(torch.maximum(v, -most), most), (v.abs() > most).to(v.dtype).mean()
 
 
-def balanced(v: Tensor, groups: Tensor | None) -> Tensor:
-    """Pushes (K, ...) with the upward and the downward ones rescaled so that they cancel, in each group and column."""
-    flat = v.unsqueeze(1) if v.dim() == 1 else v
-    if groups is None:
-        up, down = flat.clamp(min=0).sum(0), flat.clamp(max=0).sum(0).neg()
-        target = torch.sqrt(up * down)
-        scale = torch.where(flat > 0, _ratio(target, up), _ratio(target, down))
-    else:
-        _, place = groups.unique(return_inverse=True)
-        zero = flat.new_zeros(int(place.max()) + 1, flat.shape[1])
-        up, down = zero.index_add(0, place, flat.clamp(min=0)), zero.index_add(0, place, flat.clamp(max=0).neg())
-        target = torch.sqrt(up * down)
-        scale = torch.where(flat > 0, _ratio(target, up)[place], _ratio(target, down)[place])
+def balanced(v: Tensor, groups: Tensor | None, total: Tensor | None = None) -> Tensor:
+    """Pushes (K, ...) with the upward and the downward ones rescaled so that they cancel, in each group and column.
+
+    Args:
+        groups: (K,) the group of each; None: one group.
+        total: what each side adds up to in the whole table, for one group; both sides of the batch are brought to it.
+            None: to the geometric mean of the two.
+    """
+    flat = v.reshape(v.shape[0], -1)
+    place = torch.zeros_like(flat[:, 0], dtype=torch.int64) if groups is None else groups.unique(return_inverse=True)[1]
+    zero = flat.new_zeros(1 if groups is None else int(place.max()) + 1, flat.shape[1])
+    up, down = zero.index_add(0, place, flat.clamp(min=0)), zero.index_add(0, place, flat.clamp(max=0).neg())
+    target = torch.sqrt(up * down) if total is None else total.to(v.dtype).reshape(1, -1) * ((up > 0) & (down > 0))
+    scale = torch.where(flat > 0, _ratio(target, up)[place], _ratio(target, down)[place])
     return (flat * scale).reshape(v.shape)
 
 

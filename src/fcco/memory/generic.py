@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import final
 
@@ -69,7 +69,7 @@ class GenericPhi:
     # ------------------------------------------------------------------ the two passes
 
     def _evaluate(self, blocks: Tensor) -> Coefficients:
-        table, objective, m = self._table, self._objective, self._objective.num_blocks
+        table, objective = self._table, self._objective
         c, own = torch.zeros_like(table.values), [torch.zeros_like(p) for p in self.own]
         factor = self._factors(blocks) if table.missing else None
         with torch.no_grad():
@@ -77,11 +77,11 @@ class GenericPhi:
         index = blocks[met[blocks]]
         if not index.numel():
             return Coefficients(c, c.new_zeros(0), own)
-        share = blocks.shape[0] / (index.shape[0] * m)
+        share = self._shares(index, blocks)
         with torch.enable_grad():
             leaf = u[index].requires_grad_()
             f = objective.outer(index, leaf)
-            slopes, *parts = torch.autograd.grad(share * f.sum(), [leaf, *self.own], allow_unused=True)
+            slopes, *parts = torch.autograd.grad((share * f).sum(), [leaf, *self.own], allow_unused=True)
         _add(own, parts)
         assert slopes is not None
         slope = torch.zeros_like(u).index_copy(0, index, slopes)
@@ -96,6 +96,14 @@ class GenericPhi:
                 c.index_add_(0, batch.id, push)
             _add(own, parts)
         return Coefficients(c, f.detach(), own)
+
+    def _shares(self, index: Tensor, blocks: Tensor) -> Tensor:
+        """(B,) what the blocks that take part count in F: those of a task stand for all of it."""
+        task = getattr(self._objective, "block_task", None)
+        task = torch.zeros_like(self._blocks) if task is None else task
+        asked, there = (task[part].bincount(minlength=int(task.max()) + 1) for part in (blocks, index))
+        share = asked.to(self._table.values.dtype) / (there.clamp(min=1) * self._objective.num_blocks)
+        return share[task[index]]
 
     def _rows(self, blocks: Tensor, factor: Tensor | None) -> tuple[Tensor, Tensor]:
         """g (m, dim), of the blocks asked for, and which of them (m,) were met."""
@@ -166,7 +174,7 @@ class GenericPhi:
         return torch.where(whole == 0, 1.0, whole / there)
 
 
-def _add(totals: list[Tensor], parts: list[Tensor | None]) -> None:
+def _add(totals: list[Tensor], parts: Sequence[Tensor | None]) -> None:
     for total, part in zip(totals, parts, strict=True):
         if part is not None:
             total += part

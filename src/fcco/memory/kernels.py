@@ -82,7 +82,9 @@ class Polynomial:
         moments = torch.cat([w, w * p, w * p.square()], 1).flip(0).cumsum(0).flip(0)
         moments = torch.cat([moments, torch.zeros_like(moments[:1])])
         d = self.margin - (q - center)
-        first = torch.searchsorted(p.squeeze(1), -d, right=True) if self.hinge else torch.zeros_like(d, dtype=torch.int64)
+        first = (
+            torch.searchsorted(p.squeeze(1), -d, right=True) if self.hinge else torch.zeros_like(d, dtype=torch.int64)
+        )
         s0, s1, s2 = moments[first].chunk(3, 1)
         d = d.unsqueeze(1)
         return self.scale * (s2 + d * (2.0 * s1 + d * s0)), 2.0 * self.scale * (s1 + d * s0)

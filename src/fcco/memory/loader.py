@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fcco import _checks
+from fcco.memory.diagnostics import MemoryDiagnosis, diagnose
 from fcco.memory.draws import Drawn, Stratum
 from fcco.memory.memory import Memory
 from fcco.memory.step import fill
@@ -39,7 +40,7 @@ class MemoryLoader:
     It takes the place of the loader that it is made from, and shares the table of outputs with the solver. Each step
     draws a fixed number of examples from every stratum with replacement, by the chances of the last refresh. Draws
     happen in this process, ``ahead`` steps before they are used whatever the number of workers, and belong to the
-    state. ``batch.probability`` (K,) is q of each example, ``batch.weight`` (K,) how often it was drawn, over B.
+    state. With several ranks all draw the same, and each fetches its part. ``batch.probability`` (K,) is q of each example, ``batch.weight`` (K,) how often it was drawn, over B.
 
     Args:
         solver: with the method :func:`fcco.output_memory`.
@@ -72,9 +73,9 @@ class MemoryLoader:
             raise TypeError(f"solver must use fcco.output_memory with an OutputObjective, got {solver!r}")
         if loader.num_blocks != objective.num_blocks:
             raise ValueError(f"loader has {loader.num_blocks} blocks, the objective {objective.num_blocks}")
-        self.ahead = _checks._number("ahead", ahead) and int(ahead)
+        self.ahead = _checks.whole("ahead", ahead)
         workers = loader._options.get("num_workers", 0) if isinstance(loader._source, DatasetSource) else 0
-        if self.ahead < 2 * workers:
+        if self.ahead < max(0, 2 * workers):
             raise ValueError(f"ahead must be at least {2 * workers} (twice the workers), got {ahead}")
         self.loader, self._settings, self._solver = loader, settings, solver
         like = solver.table.rows[:0]
@@ -99,7 +100,7 @@ class MemoryLoader:
             for number in range(steps):
                 plan = self._queue[number - (self._step - first)]
                 asked.append(plan)
-                yield plan.seed, plan.drawn.id
+                yield plan.seed, self._mine(plan.drawn).id
 
         first = self._step
         fetched: Iterator[Any] | None = None
@@ -112,7 +113,7 @@ class MemoryLoader:
                 fetched = iter(self.loader._source.fetch(requests(len(self) - first), keep=True))
             x = next(fetched)
             plan = asked.popleft()
-            batch = self._batch(plan.drawn, x)
+            batch = self._batch(self._mine(plan.drawn), x)
             self._queue.popleft()
             self._step += 1
             yield batch.id, batch
@@ -122,12 +123,20 @@ class MemoryLoader:
         """Fill the table by one pass of the network over all data, and charge it to the solver's samples."""
         fill(self._solver, self.memory, self.loader, self.loader.chunk if chunk is None else chunk)
 
+    def diagnose(self) -> MemoryDiagnosis:
+        """Age and staleness of the table, the spread of the draws, the share of capped pushes."""
+        return diagnose(self.memory, self._solver.t)
+
     def _plan(self) -> _Plan:
-        share = (self.loader._share.rank, self.loader._share.world)
-        parts = [chances.draw(self._settings.importance, self._generator, share) for chances in self.memory.chances]
+        parts = [chances.draw(self._settings.importance, self._generator) for chances in self.memory.chances]
         drawn = Drawn(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
         drawn = Drawn(*(tensor.to(self.loader.device) for tensor in drawn))
         return _Plan(drawn, self.loader._source.seed(self._generator))
+
+    def _mine(self, drawn: Drawn) -> Drawn:
+        """This rank's part of a step: every rank draws all of it, and fetches each world-th example."""
+        share = self.loader._share
+        return Drawn(*(tensor[share.rank :: share.world] for tensor in drawn))
 
     def _batch(self, drawn: Drawn, x: Any) -> Batch:
         batch = Batch(x, drawn.id, self.loader._labels_at(drawn.id), weight=drawn.weight)

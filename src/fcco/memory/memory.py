@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
+from fcco.memory.diagnostics import warn_if_stale
 from fcco.memory.draws import Chances, Stratum, balanced, capped, pushes
 from fcco.memory.generic import GenericPhi
 from fcco.memory.pairs import pair_phi
@@ -48,10 +49,11 @@ class Memory:
         self._stratum_of = stratum_of
         self.table: OutputTable | None = None
         self.phi: Phi | None = None
-        self.total: Tensor | None = None
+        self.total: Tensor | None = None  # what the upward pushes add up to in the whole table, a number a column
         self.refreshed = 0  # when the chances were last renewed
         self.figures: Figures | None = None
-        self.period = 1 if settings.refresh is None else settings.refresh
+        self.lag, self.warned = 0.0, False  # running mean of |fresh - stale| over the spread
+        self.period = settings.refresh or 0  # 0: chosen at the first step
 
     def begin(self, shape: tuple[int, ...]) -> OutputTable:
         """The table, made when the shape of an output is known."""
@@ -86,7 +88,8 @@ class Memory:
                     v[mine], share = capped(v[mine], weight[mine], self.settings.cap)
                     cut = cut + share * mine.numel() / id.numel()
         if self.settings.balance and self.phi.shiftable:
-            v = balanced(v, None if self.phi.groups is None else self.phi.groups[id])
+            groups = self.phi.groups
+            v = balanced(v, None, self.total) if groups is None else balanced(v, groups[id])
         return v, cut
 
     def _share_seen(self, id: Tensor) -> Tensor | float:
@@ -97,6 +100,18 @@ class Memory:
         shares = torch.stack([seen[chances.members].double().mean() for chances in self.chances])
         return shares[self._stratum_of[id]]
 
+    def choose_period(self, work: int) -> None:
+        """Settle how often the whole table is evaluated, from the network's operations a step.
+
+        Often enough that a 25th of the table changes between two evaluations, and seldom enough that they take less
+        than a tenth of the step (a pair counts like 200 operations of a network); but never so seldom that more than
+        a sixth changes. It depends on no clock, so that runs repeat.
+        """
+        assert self.phi is not None
+        turn = self.loader.num_examples / sum(chances.draws for chances in self.chances)
+        cheap = 200.0 * self.phi.pairs() / (0.1 * max(work, 1))
+        self.period = max(1, round(min(max(turn / 25, cheap), turn / 6)))
+
     def add_own(self, gradients: list[Tensor]) -> None:
         """Add the gradients of the objective's own variables to ``p.grad``."""
         assert self.phi is not None
@@ -105,7 +120,7 @@ class Memory:
 
     def refresh(self, step: int, *, due: bool = False) -> None:
         """Evaluate Phi at the whole table and renew the chances, where it is time to."""
-        due = due or step - self.refreshed >= self.period
+        due = due or (self.period > 0 and step - self.refreshed >= self.period)
         if self.phi is None or self.table is None or not due:
             return
         with torch.no_grad():
@@ -114,6 +129,7 @@ class Memory:
         for chances in self.chances:
             chances.update(pushes(c, chances, self.table.seen))
         self.refreshed = step
+        warn_if_stale(self, step)
 
     def value(self) -> float:
         """F at the table."""
@@ -129,8 +145,10 @@ class Memory:
             "shape": None if self.table is None else list(self.table.values.shape[1:]),
             "table": None if self.table is None else self.table.state_dict(),
             "rows": [rows.clone() for rows in getattr(self.phi, "rows", [])],
+            "total": None if self.total is None else self.total.clone(),
             "push": [chances.push.clone() for chances in self.chances],
             "refreshed": self.refreshed,
+            "lag": self.lag,
             "period": self.period,
         }
 
@@ -148,4 +166,5 @@ class Memory:
         for chances, push in zip(self.chances, state["push"], strict=True):
             if push.numel():
                 chances.update(push.to(chances.members.device))
-        self.refreshed, self.period = state["refreshed"], state["period"]
+        self.total = None if state["total"] is None else state["total"].to(self._like.device)
+        self.refreshed, self.period, self.lag = state["refreshed"], state["period"], state["lag"]

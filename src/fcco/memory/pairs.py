@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -156,7 +157,7 @@ class PairPhi:
         factor = total.to(view.share.dtype) / there.clamp(min=1)
         return view.share[places] * factor[view.own[places].long()].unsqueeze(1)
 
-    def _outer(self, view: View, seen: Tensor, log_g: Tensor) -> tuple[Tensor, Tensor, list[Tensor | None]]:
+    def _outer(self, view: View, seen: Tensor, log_g: Tensor) -> tuple[Tensor, Tensor, Sequence[Tensor | None]]:
         """f (A,), (1/m) df/d(log g) (A, C), and the gradients of the objective's own variables."""
         leaf = log_g.detach().to(self._table.values.dtype).requires_grad_()
         with torch.enable_grad():
@@ -174,7 +175,7 @@ def _places(examples: Tensor, size: int, device: torch.device) -> Tensor:
     return place
 
 
-def _add(totals: list[Tensor], parts: list[Tensor | None]) -> None:
+def _add(totals: list[Tensor], parts: Sequence[Tensor | None]) -> None:
     for total, part in zip(totals, parts, strict=True):
         if part is not None:
             total += part
@@ -201,7 +202,9 @@ def pair_phi(objective: nn.Module, loader: Loader, table: OutputTable) -> PairPh
         return None
     if not isinstance(loader, PointLoader | MultiLabelPointLoader):
         return None
-    exact = torch.float64 if isinstance(kernel, Polynomial) and table.values.device.type != "mps" else table.values.dtype
+    exact = (
+        torch.float64 if isinstance(kernel, Polynomial) and table.values.device.type != "mps" else table.values.dtype
+    )
     device = table.values.device
     views = []
     for task, (own, other) in enumerate(_classes(loader)):

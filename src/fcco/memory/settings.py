@@ -18,12 +18,13 @@ class OutputMemory:
     Args:
         importance: p in [0, 1]: the share of the draws that goes by how much an example matters.
         cap: no draw pushes more than this many times the mean push of its stratum; None: no cap.
-        balance: rescale the pushes so that they add up to zero wherever F does not feel a common shift.
+        balance: rescale the pushes so that they add up to zero wherever F does not feel a common shift; where that
+            is the whole table, both sides to what they add up to in it.
         refresh: steps between two evaluations of the whole table; None: chosen so that they stay cheap.
     """
 
     importance: float = 0.5
-    cap: float | None = 3.0
+    cap: float | None = 6.0
     balance: bool = True
     refresh: int | None = None
 
@@ -39,7 +40,7 @@ class OutputMemory:
 def output_memory(
     *,
     importance: float = 0.5,
-    cap: float | None = 3.0,
+    cap: float | None = 6.0,
     balance: bool = True,
     refresh: int | None = None,
     alpha: Schedule | None = None,
@@ -62,8 +63,8 @@ def output_memory(
         alpha: momentum, z = (1 - alpha) z + alpha G; None: the plain gradient (Adam has momentum of its own).
 
     Example:
-        >>> output_memory(cap=4.0).memory
-        OutputMemory(importance=0.5, cap=4.0, balance=True, refresh=None)
+        >>> output_memory(cap=3.0).memory
+        OutputMemory(importance=0.5, cap=3.0, balance=True, refresh=None)
     """
     memory = OutputMemory(importance, cap, balance, refresh)
     estimator = estimators.Plain() if alpha is None else estimators.Momentum(alpha)

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from fcco.evaluate import NonFiniteError, clear
+from fcco.memory.exchange import exchange
 from fcco.memory.memory import Figures, Memory
 from fcco.memory.table import Entries
 from fcco.objectives.base import OutputObjective
@@ -65,22 +67,26 @@ def _checked(solver: Solver, data: tuple[Any, ...]) -> tuple[Memory, Batch]:
 
 
 def _step(solver: Solver, memory: Memory, batch: Batch, old: list[Entries]) -> Report:
-    t, objective, look = solver.t + 1, memory.objective, Pass(batch)
+    t, look = solver.t + 1, Pass(batch)
     clear(solver.parameters)
     with solver._evaluator.no_sync():
-        s = objective.outputs(batch.x)
+        s, work = _outputs(memory, batch)
         fresh = _one_each(s, batch)
         look.finite = torch.isfinite(fresh.flatten(1) if fresh.dim() > 1 else fresh.unsqueeze(1)).all(1)
         if not bool(look.finite.all()):
             solver._raise_nonfinite(look)
         table = memory.begin(tuple(fresh.shape[1:]))
-        old.append(table.read(batch.id))
-        table.write(batch.id, fresh, t)
-        found = memory.coefficients(batch.id)
+        if not memory.period:
+            memory.choose_period(3 * work)  # the backward pass costs about twice the forward one
         assert batch.probability is not None
         assert batch.weight is not None
-        v, cut = memory.weigh(batch.id, batch.probability, batch.weight, found.c)
-        s.backward(v.reshape(s.shape).to(s.dtype))
+        every = exchange(batch.id, batch.probability, batch.weight, fresh)
+        old.append(table.read(every.id))
+        table.write(every.id, every.values, t)
+        found = memory.coefficients(every.id)
+        v, cut = memory.weigh(every.id, every.probability, every.weight, found.c)
+        pushes = solver.table.world * v[every.mine]  # the solver takes the mean over ranks
+        s.backward(pushes.reshape(s.shape).to(s.dtype))
         memory.add_own(found.own)
     solver._finish_z(solver._first_weights(solver.method.estimator.weights(t)), look)
     with uninterrupted():
@@ -89,9 +95,18 @@ def _step(solver: Solver, memory: Memory, batch: Batch, old: list[Entries]) -> R
         solver.oracle = solver.oracle.plus(g=len(batch), j=len(batch))
         solver.t = t
         solver.optimizer.step()
-        memory.figures = _figures(old[0], table.values[batch.id], cut)
+        memory.figures = _figures(old[0], every.values, cut)
         memory.refresh(t)
     return Report(t, solver.samples, solver.oracle, False, found.f, None, None)
+
+
+def _outputs(memory: Memory, batch: Batch) -> tuple[Tensor, int]:
+    """Outputs of the batch, and at the very first step the operations that they took."""
+    if memory.period:
+        return memory.objective.outputs(batch.x), 0
+    with FlopCounterMode(display=False) as counter:
+        s = memory.objective.outputs(batch.x)
+    return s, int(counter.get_total_flops())
 
 
 def _one_each(s: Tensor, batch: Batch) -> Tensor:

@@ -79,7 +79,7 @@ def floors(plan: Plan, outcome: Outcome) -> None:
         def means(seeds: npt.NDArray[np.int64], y: Array = gaps) -> Array:
             return np.asarray(y[:, seeds].mean(-1))
 
-        outcome.add(fit.measure("biased", name, "floor of ||grad F|| against B2", plan.b2s, norms, plan.seeds, -0.5,
+        outcome.add(fit.measure("biased", name, "floor of the gradient norm against B2", plan.b2s, norms, plan.seeds, -0.5,
                                 labels=("B2", "||grad F|| where BSGD settles")))  # fmt: skip
         outcome.add(fit.measure("biased", name, "floor of F - F* against B2", plan.b2s, means, plan.seeds, -1.0,
                                 labels=("B2", "F - F* where BSGD settles")))  # fmt: skip
@@ -129,20 +129,24 @@ def mean_norms(plan: Plan, problem: Problem, method: str, sizes: Batches, etas: 
     norms = Norms()
     for draw in mixed(problem, plan.seeds, sizes):
         norms.look(loop)
-        loop.step(draw, draw.index.shape[1] * sizes.b2)
+        loop.step(draw, draw.blocks.shape[1] * sizes.b2)
     return norms.mean()
 
 
 def complexities(plan: Plan, outcome: Outcome) -> None:
     """Mean ||grad F|| against samples: claimed -1/6 for BSGD, -1/5 for BSpiderBoost."""
     scales = [2 ** (k / 2) for k in range(plan.accuracies)]
-    cases = (("bsgd", curved(20), bsgd_batches, 2.0, -1 / 6), ("bspiderboost", curved(plan.wide), spider_batches, 0.0, -1 / 5))
+    cases = (
+        ("bsgd", curved(20), bsgd_batches, 2.0, -1 / 6),
+        ("bspiderboost", curved(plan.wide), spider_batches, 0.0, -1 / 5),
+    )
     for method, problem, batches, power, claim in cases:
         sizes = [batches(plan, scale) for scale in scales]
         etas = np.geomspace(0.003, 1.0, 9).tolist()
         eta = etas[fit.best(mean_norms(plan, problem, method, sizes[0], etas).mean(-1))]
         outcome.settings[f"eta of {method}"] = eta
-        runs = [mean_norms(plan, problem, method, one, [eta / scale**power])[0] for one, scale in zip(sizes, scales, strict=True)]
+        pairs = zip(sizes, scales, strict=True)
+        runs = [mean_norms(plan, problem, method, one, [eta / scale**power])[0] for one, scale in pairs]
         y, x = np.stack(runs), [one.samples for one in sizes]
         for at, row in zip(x, y, strict=True):
             outcome.log(f"{method}: mean norm", at, row)

@@ -13,6 +13,7 @@ Array = npt.NDArray[np.float64]
 Values = Callable[[npt.NDArray[np.int64]], Array]  # the seeds to average over -> one value a point x
 
 RESAMPLES = 1000
+ROUNDING = 0.005  # intervals are read to two digits
 
 
 @final
@@ -46,14 +47,14 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """"meets" where the interval holds the claim (or lies on its claimed side), else how it misses."""
+        """ "meets" where the interval holds the claim (or lies on its claimed side), else how it misses."""
         if self.claim is None:
             return ""
         if self.bound == ">":
             return "meets" if self.low > self.claim else "misses"
         if self.bound == "<":
             return "meets" if self.high < self.claim else "misses"
-        if self.low <= self.claim <= self.high:
+        if self.low - ROUNDING <= self.claim <= self.high + ROUNDING:
             return "meets"
         return "misses: steeper" if abs(self.value) > abs(self.claim) else "misses: flatter"
 

@@ -43,9 +43,7 @@ def recipe(name: str, problem: Problem, b1: int = 1, b2: int = 1) -> Recipe:
     return partial(made, period=problem.m * problem.n // (b1 * b2)) if name == "msvr-v3" else made
 
 
-def travel(
-    setting: Setting, lanes: Sequence[Sequence[Stage]], mu: Sequence[float] | None = None
-) -> Iterator[Loop]:
+def travel(setting: Setting, lanes: Sequence[Sequence[Stage]], mu: Sequence[float] | None = None) -> Iterator[Loop]:
     """The loop before its first step and after every step, until the longest lane is through.
 
     A lane whose stages are through goes on with the last one; its numbers are taken when they end.
@@ -60,9 +58,7 @@ def travel(
         parts = [setting.recipe(alpha=stage.alpha, beta=stage.beta) for stage in stages]
         return parts, [stage.lr for stage in stages]
 
-    loop = Loop(
-        setting.problem, *made(current(0)), setting.w1, setting.seeds, normalize=setting.normalize, mu=mu
-    )
+    loop = Loop(setting.problem, *made(current(0)), setting.w1, setting.seeds, normalize=setting.normalize, mu=mu)
     draws = setting.problem.draws(range(setting.seeds), setting.b1, setting.b2)
     yield loop
     for t in range(max(turns)):
@@ -124,9 +120,7 @@ def gaps_at(journey: Iterator[Loop], marks: Sequence[int], optimum: float) -> tu
     return np.stack(gaps), np.array(samples, dtype=np.float64)
 
 
-def final_gaps(
-    journey: Iterator[Loop], lanes: Sequence[Sequence[Stage]], optimum: float
-) -> tuple[Array, Array]:
+def final_gaps(journey: Iterator[Loop], lanes: Sequence[Sequence[Stage]], optimum: float) -> tuple[Array, Array]:
     """F(w) - F* of each lane at its own end (L, S), and its samples (L,)."""
     ends = [sum(stage.steps for stage in lane) for lane in lanes]
     marks = sorted(set(ends))

@@ -60,9 +60,7 @@ class Rows:
         start: u_0 (L, S, m, 1), taken literally; None: a block starts at its first look.
     """
 
-    def __init__(
-        self, trackers: Sequence[Tracker], shape: tuple[int, int, int], start: Tensor | None = None
-    ) -> None:
+    def __init__(self, trackers: Sequence[Tracker], shape: tuple[int, int, int], start: Tensor | None = None) -> None:
         self.m, self._trackers = shape[2], list(trackers)
         self.u = torch.zeros(*shape, 1, dtype=torch.float64) if start is None else start.clone()
         self.before = self.u.clone()
@@ -186,9 +184,9 @@ class Loop:
         self.t += 1
         self._anchor_if_due()
         rows = self.rows
-        c, decay = rows.rule(self.t, draw.index.shape[1])
+        c, decay = rows.rule(self.t, draw.blocks.shape[1])
         mixing = self._mix()
-        place, new = rows.place(draw.index), rows.new(draw.index)
+        place, new = rows.place(draw.blocks), rows.new(draw.blocks)
         u = rows.u.gather(2, place)  # u_{t-1}
         points = self._points(c, mixing)  # (P, L, S, d): w_t, w_{t-1}, w_tau
         looks = self.problem.look(points, draw).unbind()
@@ -198,7 +196,7 @@ class Loop:
         pulled = self.problem.pull(points[: len(weighs)], draw, torch.stack(weighs))
         keep = self.methods[0].lag == 1 and len(weighs) > 1
         rows.write(place, first(new, looks[0], u), u_t, decay, keep)
-        self._move(mixing, (mixing.points * pulled).sum(0) / draw.index.shape[1])
+        self._move(mixing, (mixing.points * pulled).sum(0) / draw.blocks.shape[1])
         self.samples += samples
 
     def _points(self, c: Coefficients, mixing: Mixing) -> Tensor:
@@ -208,9 +206,7 @@ class Loop:
             return torch.stack([self.w, self.previous])
         return self.w.unsqueeze(0)
 
-    def _update(
-        self, c: Coefficients, draw: Draw, place: Tensor, u: Tensor, looks: Sequence[Tensor]
-    ) -> Tensor:
+    def _update(self, c: Coefficients, draw: Draw, place: Tensor, u: Tensor, looks: Sequence[Tensor]) -> Tensor:
         jvp = None if c.jvp is None else self.problem.along(self.w, draw, self.w - self.previous)
         if self.anchor is None:
             return combine(c, Values(u, looks[0], looks[1] if len(looks) > 1 else None, jvp=jvp))

@@ -70,7 +70,7 @@ class Kinked(Outer):
 class Draw(NamedTuple):
     """One step's blocks and samples: g_i(w; xi) = linear . w + (q/2)||w||^2 + offset."""
 
-    index: Tensor  # (S, B) which blocks
+    blocks: Tensor  # (S, B) which ones
     linear: Tensor  # (S, B, d) a_i - q c_i + s xi
     offset: Tensor  # (S, B, 1) o_i + (q/2)||c_i||^2 + sigma zeta
     tilt: Tensor  # (S, B, 1) k_i

@@ -6,7 +6,8 @@ Blocks repeat ten kinds, so F is the same function for every m: what changes is 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import final
 
@@ -48,6 +49,8 @@ class Plan:
     wide: int = 80
     b1s: tuple[int, ...] = (1, 2, 4, 8, 16)
     b2s: tuple[int, ...] = (1, 4, 16, 64)
+    finite_b2s: tuple[int, ...] = (1, 2, 4, 8)  # the finite-sum form needs beta = B2/n <= 1/2
+    n: int = 20
     d: float = 5e-4
     steps: int = 12_000
     horizon: int = 1_000  # where the constants are tuned, at the smallest m
@@ -60,6 +63,7 @@ class Plan:
             "m": [Sizes(m) for m in self.ms],
             "B1": [Sizes(self.wide, b1=b) for b in self.b1s],
             "B2": [Sizes(self.wide, b2=b) for b in self.b2s],
+            "finite B2": [Sizes(self.wide, b2=b) for b in self.finite_b2s],
             "B1 = B2": [Sizes(self.wide, b1=b, b2=b) for b in self.b1s if b <= 8],
         }
 
@@ -73,11 +77,11 @@ def power_beta(name: str, plan: Plan, sizes: Sizes, c: float) -> float:
     """The theory's best beta for tracking, up to its constant."""
     moved = sizes.ratio * plan.d
     if name in ("moving average", "STORM, naive"):
-        return min(1.0, c * moved ** (2 / 3) * sizes.b2 ** (1 / 3))
-    return min(0.5, c * moved * sizes.b2**0.5)
+        return min(1.0, c * math.pow(moved, 2 / 3) * math.pow(sizes.b2, 1 / 3))
+    return min(0.5, c * moved * math.sqrt(sizes.b2))
 
 
-def tracking_errors(plan: Plan, sizes: Sizes, constants: dict[str, Sequence[float]]) -> dict[str, Array]:
+def tracking_errors(plan: Plan, sizes: Sizes, constants: Mapping[str, Sequence[float]]) -> dict[str, Array]:
     """The error of each tracker at each of its constants: name -> (constants, S)."""
     lanes = [(name, c) for name, row in constants.items() for c in row]
     trackers = [ONLINE[name](power_beta(name, plan, sizes, c)) for name, c in lanes]
@@ -86,42 +90,39 @@ def tracking_errors(plan: Plan, sizes: Sizes, constants: dict[str, Sequence[floa
     return {name: found[[k for k, lane in enumerate(lanes) if lane[0] == name]] for name in constants}
 
 
-def finite_errors(plan: Plan, sizes: Sizes, n: int = 20) -> Array:
+def finite_errors(plan: Plan, sizes: Sizes) -> Array:
     """The finite-sum form's error at the theorem's beta = B2/n and I = mn/(B1 B2): (S,)."""
-    problem = curved(sizes.m, kinds=KINDS, n=n)
-    period = max(1, sizes.m * n // (sizes.b1 * sizes.b2))
-    tracker = FINITE["MSVR, finite sum"](min(0.5, sizes.b2 / n))
+    problem = curved(sizes.m, kinds=KINDS, n=plan.n)
+    period = max(1, sizes.m * plan.n // (sizes.b1 * sizes.b2))
+    tracker = FINITE["MSVR, finite sum"](sizes.b2 / plan.n)
     course = Course([tracker], [plan.d / 10], plan.seeds, plan.steps // 2, sizes.b1, sizes.b2, period)
-    return errors(problem, course)[0]
+    return np.asarray(errors(problem, course)[0])
 
 
 def tracking_part(plan: Plan, outcome: Outcome) -> None:
     """Errors at tuned constants against m, B1 and B2."""
     grid = np.geomspace(0.2, 10, 12).tolist()
-    tuned = tracking_errors(plan, Sizes(plan.ms[0]), {name: grid for name in ONLINE})
+    tuned = tracking_errors(plan, Sizes(plan.ms[0]), dict.fromkeys(ONLINE, grid))
     chosen = {name: [grid[fit.best(error.mean(-1))]] for name, error in tuned.items()}
     outcome.settings["beta constants"] = {name: c[0] for name, c in chosen.items()}
     for place, line in enumerate(("m", "B1", "B2")):
         along = plan.sizes()[line]
-        found: dict[str, list[Array]] = {name: [] for name in ERROR_CLAIMS}
-        for sizes in along:
-            for name, error in tracking_errors(plan, sizes, chosen).items():
-                found[name].append(error[0])
-            found["MSVR, finite sum"].append(finite_errors(plan, sizes))
-        for name, rows in found.items():
-            _add(outcome, name, f"tracking error against {line}", line, along, np.stack(rows),
-                 ERROR_CLAIMS[name][place], "mean squared tracking error")  # fmt: skip
+        found = [tracking_errors(plan, sizes, chosen) for sizes in along]
+        for name in ONLINE:
+            _add_errors(outcome, name, line, along, np.stack([row[name][0] for row in found]), place)
+        along = plan.sizes()["finite B2" if line == "B2" else line]
+        errors_ = np.stack([finite_errors(plan, sizes) for sizes in along])
+        _add_errors(outcome, "MSVR, finite sum", line, along, errors_, place)
 
 
-def _add(
-    outcome: Outcome, name: str, quantity: str, line: str, along: list[Sizes], y: Array, claim: float, label: str
-) -> None:
-    x = [varied(line, sizes) for sizes in along]
+def _add_errors(outcome: Outcome, name: str, line: str, along: list[Sizes], y: Array, place: int) -> None:
+    x, quantity = [varied(line, sizes) for sizes in along], f"tracking error against {line}"
     for at, row in zip(x, y, strict=True):
         outcome.log(f"{name}: {quantity}", at, row)
+    claim, labels = ERROR_CLAIMS[name][place], (line, "mean squared tracking error")
     outcome.add(
         fit.measure("scaling", name, quantity, x, lambda seeds: np.asarray(y[:, seeds].mean(-1)), y.shape[1],
-                    claim, labels=(line, label))
+                    claim, labels=labels)
     )  # fmt: skip
 
 
@@ -209,7 +210,16 @@ def run(quick: bool, seeds: int) -> Outcome:
     """Measure the powers."""
     plan = Plan(seeds=seeds)
     if quick:
-        plan = replace(plan, ms=(10, 40, 160), b1s=(1, 4, 16), b2s=(1, 16), steps=2_400, horizon=300, longest=6_000)
+        plan = replace(
+            plan,
+            ms=(10, 40, 160),
+            b1s=(1, 4, 16),
+            b2s=(1, 16),
+            finite_b2s=(1, 4),
+            steps=2_400,
+            horizon=300,
+            longest=6_000,
+        )
     outcome = Outcome(settings=asdict(plan))
     tracking_part(plan, outcome)
     steps_part(plan, outcome)

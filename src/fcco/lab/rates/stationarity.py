@@ -14,13 +14,13 @@ from typing import final
 
 import numpy as np
 
-from fcco import schedules
+from fcco import _checks, schedules
 from fcco.lab.rates import fit, forms
 from fcco.lab.rates.fit import Array, Outcome
 from fcco.lab.rates.forms import Constants, Sizes
 from fcco.lab.rates.journeys import Setting, norms_at, recipe, start, travel
 from fcco.lab.rates.problems import Problem, curved
-from fcco.schedules import Rates
+from fcco.schedules import Rates, at
 from fcco.stages import Stage
 
 LABELS = ("samples", "||grad F||, mean over the run")
@@ -108,13 +108,11 @@ def _constant_free(plan: Plan) -> dict[str, tuple[Problem, str, Callable[[int], 
 
 
 def _stage(rates: Rates, steps: int, scale: float) -> Stage:
-    assert isinstance(rates.lr, float) and isinstance(rates.alpha, float) and isinstance(rates.beta, float)
-    return Stage(steps, scale * rates.lr, rates.alpha, rates.beta)
+    lr, alpha, beta = (at(rate, 1, "rate", _checks.positive) for rate in (rates.lr, rates.alpha, rates.beta))
+    return Stage(steps, scale * lr, alpha, beta)
 
 
-def normalised(
-    plan: Plan, problem: Problem, method: str, rates: Callable[[int], Rates]
-) -> tuple[float, Array, Array]:
+def normalised(plan: Plan, problem: Problem, method: str, rates: Callable[[int], Rates]) -> tuple[float, Array, Array]:
     """Constant-free rates, their step size times one tuned factor: the factor, mean norms (K, S), samples (K,)."""
     setting = Setting(problem, recipe(method, problem), start(problem, 1.0), plan.seeds, normalize=True)
     scales, marks = np.geomspace(0.1, 10, 9).tolist(), plan.horizons()

@@ -56,7 +56,7 @@ class Plan:
 
     def beta(self, steps: int) -> list[float]:
         """The grid of beta, from 1/2 down."""
-        return np.geomspace(0.5, 6 * self.m / steps, self.betas).tolist()
+        return [float(beta) for beta in np.geomspace(0.5, 6 * self.m / steps, self.betas)]
 
 
 @final
@@ -98,9 +98,9 @@ def errors(problem: Problem, course: Course, every: int = 8) -> Array:
         draw = next(draws)
         if course.period is not None and (t - 1) % course.period == 0:
             anchor = now
-        second = next(others)._replace(index=draw.index) if course.other else draw
+        second = next(others)._replace(blocks=draw.blocks) if course.other else draw
         c, decay = rows.rule(t, course.b1)
-        place = rows.place(draw.index)
+        place = rows.place(draw.blocks)
         u = rows.u.gather(2, place)
         seen = Values(
             u,

@@ -1,0 +1,48 @@
+"""Fresh outputs over ranks: every rank learns what all of them drew and saw."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fcco.blocks import rank_and_world
+
+
+class Fresh(NamedTuple):
+    """Examples (K,) drawn by all ranks, with their chances, weights and outputs; ``mine``: this rank's among them."""
+
+    id: Tensor
+    probability: Tensor
+    weight: Tensor
+    values: Tensor
+    mine: slice
+
+
+def exchange(id: Tensor, probability: Tensor, weight: Tensor, values: Tensor) -> Fresh:
+    """Gather the (id, output) pairs of all ranks, in the order of ranks; each rank must call this."""
+    rank, world = rank_and_world()
+    if world == 1:
+        return Fresh(id, probability, weight, values, slice(0, id.shape[0]))
+    exact = torch.float64 if id.device.type != "mps" else torch.float32
+    columns = [id.to(exact), probability.to(exact), weight.to(exact)]
+    packed = torch.cat([torch.stack(columns, 1), values.reshape(id.shape[0], -1).to(exact)], 1)
+    counts = [torch.zeros(1, dtype=torch.int64, device=id.device) for _ in range(world)]
+    dist.all_gather(counts, torch.tensor([id.shape[0]], device=id.device))
+    sizes = [int(count) for count in counts]
+    padded = packed.new_zeros(max(sizes), packed.shape[1])
+    padded[: id.shape[0]] = packed
+    parts = [torch.empty_like(padded) for _ in range(world)]
+    dist.all_gather(parts, padded)
+    whole = torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+    outputs = whole[:, 3:].reshape(whole.shape[0], *values.shape[1:]).to(values.dtype)
+    before = sum(sizes[:rank])
+    return Fresh(
+        whole[:, 0].to(id.dtype),
+        whole[:, 1].to(probability.dtype),
+        whole[:, 2].to(weight.dtype),
+        outputs,
+        slice(before, before + sizes[rank]),
+    )
