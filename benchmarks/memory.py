@@ -41,7 +41,7 @@ from fcco.sampling import Average, PointLoader
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "memory"
 POSITIVES, EXAMPLES, CLASS = 1200, 20000, 6
-RATES = (3e-4, 1e-3, 3e-3, 1e-2)
+RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 TUNING_SEEDS = (100, 101)
 
 
@@ -89,8 +89,13 @@ def _grid(method: str) -> list[dict[str, float]]:
     return [{}]
 
 
+def memory(*, refresh: int = 10) -> fcco.Method:
+    """The memory's one setting: the defaults, and the whole table evaluated every 10 steps whatever it costs."""
+    return fcco.output_memory(refresh=refresh)
+
+
 METHODS: dict[str, Callable[..., fcco.Method]] = {
-    "memory": fcco.output_memory,
+    "memory": memory,
     "bsgd": fcco.bsgd,
     "sox": fcco.sox,
     "scent": fcco.scent,
@@ -245,7 +250,7 @@ def _map(work: list[tuple[Run, str]], jobs: int) -> Iterator[dict[str, Any]]:
 def compare(store: Store, settings: list[str], methods: list[str], args: argparse.Namespace) -> None:
     """Tune, run the best on the reported seeds, write the table."""
     tuning = TUNING_SEEDS[:1] if args.quick else TUNING_SEEDS
-    lrs = RATES[1:3] if args.quick else RATES
+    lrs = RATES[1:4] if args.quick else RATES
     pairs = [(s, m) for s in settings for m in methods if m != "scent" or SETTINGS[s].scent]
     grids = {m: _grid(m)[:: 3 if args.quick else 1] for m in methods}
     store.run([Run(s, m, lr, seed, rates) for s, m in pairs for rates in grids[m] for lr in lrs for seed in tuning],
@@ -294,7 +299,7 @@ def _write(
     about = {
         "torch": torch.__version__, "python": platform.python_version(), "machine": platform.machine(),
         "device": args.device, "tuning_seeds": TUNING_SEEDS, "seeds": seeds, "learning_rates": RATES,
-        "grids": {m: _grid(m) for m in methods}, "memory": asdict(fcco.memory.OutputMemory()), "chosen": chosen,
+        "grids": {m: _grid(m) for m in methods}, "memory": asdict(memory().memory), "chosen": chosen,
         "optimizer": "Adam, constant learning rate", "model": "784-32-1, ReLU", "data": f"Fashion-MNIST, class {CLASS}: "
         f"{POSITIVES} of {EXAMPLES}", "steps": {s: SETTINGS[s].steps for s in settings},
     }  # fmt: skip

@@ -61,6 +61,20 @@ def test_a_failed_step_leaves_no_trace() -> None:
     assert solver.t == 3
 
 
+def test_a_gradient_that_is_not_finite_leaves_no_trace_either() -> None:
+    solver, loader = solver_for(CASES["ap"](), fcco.output_memory(refresh=2))
+    run(solver, loader, 3)
+    memory = loader.memory
+    assert memory.table is not None
+    state = [memory.table.values, memory.table.written, *memory.phi.rows]  # type: ignore[union-attr]
+    before = [tensor.clone() for tensor in state]
+    solver.parameters[0].register_hook(lambda gradient: gradient * torch.nan)
+    with pytest.raises(fcco.NonFiniteError):
+        solver.step(None, whole(memory))
+    assert all(torch.equal(a, b) for a, b in zip(state, before, strict=True))
+    assert solver.t == 3
+
+
 class Items(Dataset[Tensor]):
     def __len__(self) -> int:
         return len(inputs())
@@ -99,5 +113,8 @@ def test_what_does_not_fit_is_refused() -> None:
     loader = MemoryLoader(solver, case.loader)
     with pytest.raises(ValueError, match="probability"):
         solver.step(None, fcco.Batch(inputs(), torch.arange(len(inputs()))))
+    plain = fcco.Solver(case.objective, optimizer, fcco.output_memory())
+    with pytest.raises(ValueError, match="MemoryLoader"):
+        plain.load_state_dict(solver.state_dict())
     with pytest.raises(ValueError, match="lacks"):
         loader.load_state_dict({})

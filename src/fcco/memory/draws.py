@@ -46,10 +46,10 @@ class Chances:
         self._sums = self.push
 
     def update(self, push: Tensor) -> None:
-        """Take over |c| (n,) of the members."""
+        """Take over |c| (n,) of the members; of none, or none but zeros: draw uniformly."""
         self.push = push.double()
         self._sums = self.push.cumsum(0)
-        if not bool(self._sums[-1] > 0.0):
+        if not self.push.numel() or not bool(self._sums[-1] > 0.0):
             self.push = self._sums = self.push[:0]
 
     def draw(self, importance: float, generator: torch.Generator) -> Drawn:

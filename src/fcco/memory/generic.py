@@ -44,7 +44,6 @@ class GenericPhi:
         self._blocks = torch.arange(objective.num_blocks, device=device)
         self.groups = objective.item_query.to(device) if isinstance(objective, PairObjective) else None
         self.shiftable = table.values.dim() == 1 or (table.values.dim() == 2 and not self._moves_with_a_shift())
-        self._c: Tensor | None = None  # of the last look, for objectives that fall into parts
 
     def _moves_with_a_shift(self) -> bool:
         return isinstance(self._objective, MultiTaskAUC) and self._objective.a is not None
@@ -53,9 +52,7 @@ class GenericPhi:
         return 4 * self._objective.num_blocks * self._loader.num_examples
 
     def everything(self) -> Coefficients:
-        result = self._evaluate(self._blocks)
-        self._c = result.c.clone()
-        return result
+        return self._evaluate(self._blocks)
 
     def at(self, id: Tensor) -> Coefficients:
         if not isinstance(self._objective, PairObjective) or self._table.missing:
@@ -65,6 +62,9 @@ class GenericPhi:
         touched = torch.isin(query[self._objective.block_item], query[id])
         result = self._evaluate(self._blocks[touched])
         return result._replace(c=result.c[id])
+
+    def undo(self) -> None:
+        """Nothing is stored."""
 
     # ------------------------------------------------------------------ the two passes
 

@@ -40,7 +40,8 @@ class MemoryLoader:
     It takes the place of the loader that it is made from, and shares the table of outputs with the solver. Each step
     draws a fixed number of examples from every stratum with replacement, by the chances of the last refresh. Draws
     happen in this process, ``ahead`` steps before they are used whatever the number of workers, and belong to the
-    state. With several ranks all draw the same, and each fetches its part. ``batch.probability`` (K,) is q of each example, ``batch.weight`` (K,) how often it was drawn, over B.
+    state. With several ranks all draw the same, and each fetches its part. ``batch.probability`` (K,) is q of each
+    example, ``batch.weight`` (K,) how often it was drawn, over B.
 
     Args:
         solver: with the method :func:`fcco.output_memory`.
@@ -95,6 +96,7 @@ class MemoryLoader:
         self._turn += 1
         turn, self._step, self._resumed = self._turn, self._step if self._resumed else 0, False
         asked: deque[_Plan] = deque()
+        first = self._step
 
         def requests(steps: int) -> Iterator[Request]:
             for number in range(steps):
@@ -102,7 +104,6 @@ class MemoryLoader:
                 asked.append(plan)
                 yield plan.seed, self._mine(plan.drawn).id
 
-        first = self._step
         fetched: Iterator[Any] | None = None
         while self._step < len(self):
             if turn != self._turn:

@@ -13,7 +13,7 @@ from fcco.memory.generic import GenericPhi
 from fcco.memory.pairs import pair_phi
 from fcco.memory.phi import Coefficients, Phi
 from fcco.memory.settings import OutputMemory
-from fcco.memory.table import OutputTable
+from fcco.memory.table import Entries, OutputTable
 from fcco.objectives.base import OutputObjective
 from fcco.sampling.loader import Loader
 
@@ -71,6 +71,12 @@ class Memory:
         with torch.no_grad():
             return self.phi.at(id)
 
+    def undo(self, old: Entries) -> None:
+        """Put back what a step that failed has changed."""
+        if self.table is not None and self.phi is not None:
+            self.table.put_back(old)
+            self.phi.undo()
+
     def weigh(self, id: Tensor, probability: Tensor, weight: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         """v = c weight/q (K, ...), capped within each stratum and balanced; and the share that was capped.
 
@@ -105,12 +111,12 @@ class Memory:
 
         Often enough that a 25th of the table changes between two evaluations, and seldom enough that they take less
         than a tenth of the step (a pair counts like 200 operations of a network); but never so seldom that more than
-        a sixth changes. It depends on no clock, so that runs repeat.
+        a twelfth changes. It depends on no clock, so that runs repeat.
         """
         assert self.phi is not None
         turn = self.loader.num_examples / sum(chances.draws for chances in self.chances)
         cheap = 200.0 * self.phi.pairs() / (0.1 * max(work, 1))
-        self.period = max(1, round(min(max(turn / 25, cheap), turn / 6)))
+        self.period = max(1, round(min(max(turn / 25, cheap), turn / 12)))
 
     def add_own(self, gradients: list[Tensor]) -> None:
         """Add the gradients of the objective's own variables to ``p.grad``."""
@@ -164,7 +170,6 @@ class Memory:
             for rows, saved in zip(getattr(self.phi, "rows", []), state["rows"], strict=True):
                 rows.copy_(saved)
         for chances, push in zip(self.chances, state["push"], strict=True):
-            if push.numel():
-                chances.update(push.to(chances.members.device))
+            chances.update(push.to(chances.members.device))
         self.total = None if state["total"] is None else state["total"].to(self._like.device)
         self.refreshed, self.period, self.lag = state["refreshed"], state["period"], state["lag"]

@@ -69,11 +69,12 @@ class PairPhi:
         self._anchor_at = [_places(view.anchors, size, device) for view in views]
         self._other_at = [_places(view.others, size, device) for view in views]
         self.rows = [table.values.new_zeros(view.anchors.shape[0], objective.dim) for view in views]  # log g
+        self._replaced: list[tuple[Tensor, Tensor, Tensor]] = []  # rows, places, what the last look replaced there
 
     def pairs(self) -> int:
         """What one evaluation of the whole table costs, in pairs."""
         if isinstance(self._kernel, Polynomial):
-            return sum(32 * (view.anchors.shape[0] + view.others.shape[0]) for view in self._views)
+            return sum(64 * (view.anchors.shape[0] + view.others.shape[0]) for view in self._views)
         return sum(view.anchors.shape[0] * view.others.shape[0] for view in self._views)
 
     def everything(self) -> Coefficients:
@@ -100,6 +101,7 @@ class PairPhi:
     def at(self, id: Tensor) -> Coefficients:
         """c of the examples (K,), whose outputs are fresh; the rows of the others' anchors come from the cache."""
         c = self._table.values.new_zeros(id.shape[0], *self._table.values.shape[1:])
+        self._replaced.clear()
         values, gradients = [], [torch.zeros_like(p) for p in self.own]
         for number, view in enumerate(self._views):
             rows = self.rows[number]
@@ -112,6 +114,7 @@ class PairPhi:
             slope = None
             if mine.numel():
                 log_g, slope = self._kernel.rows(s[id[mine]], s[view.others[present]], w)
+                self._replaced.append((rows, anchor[mine], rows[anchor[mine]]))
                 rows[anchor[mine]] = log_g.to(rows.dtype)
             a, log_g = s[view.anchors[seen]], rows[seen].to(w.dtype)
             w_fresh = self._weights(view, other[theirs]) if theirs.numel() else w
@@ -127,6 +130,11 @@ class PairPhi:
             values.append(f)
             _add(gradients, own)
         return Coefficients(c, _joined(values, c), gradients)
+
+    def undo(self) -> None:
+        for rows, places, old in self._replaced:
+            rows[places] = old
+        self._replaced.clear()
 
     # ------------------------------------------------------------------ parts
 

@@ -39,3 +39,6 @@ class Phi(Protocol):
 
     def pairs(self) -> int:
         """What :meth:`everything` costs, in pairs of examples."""
+
+    def undo(self) -> None:
+        """Forget what the last :meth:`at` stored: its step failed."""

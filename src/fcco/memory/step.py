@@ -46,8 +46,8 @@ def memory_step(solver: Solver, data: tuple[Any, ...]) -> Report:
         with solver._all_or_nothing():
             return _step(solver, memory, batch, old)
     except BaseException as error:
-        if old and memory.table is not None:
-            memory.table.put_back(old[0])
+        if old:
+            memory.undo(old[0])
         if not isinstance(error, NonFiniteError) or solver.nonfinite == "raise":
             raise
     solver.samples += len(batch)

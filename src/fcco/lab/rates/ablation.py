@@ -11,7 +11,9 @@ error of u, so rho is the share of what separates u from a fresh look that the c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from typing import final
 
 import numpy as np
@@ -30,7 +32,19 @@ from fcco.methods import Method
 THRESHOLD = 0.5  # of rho: above it the formula does not pay
 WORSE = 1.25  # how much larger than with gamma = 0 a mean norm must be to count as worse
 CONSTANTS = (1.0, 4.0, 16.0)
-PROBLEMS = ("non-convex", "strongly convex")  # the rule is read off the first and tried on the second
+
+
+class Kind(StrEnum):
+    """The problem; the rule is read off the first and tried on the second."""
+
+    WAVY = "non-convex"
+    CONVEX = "strongly convex"
+
+
+ESTIMATORS: dict[str, Callable[[float], estimators.Estimator]] = {
+    "v1": estimators.Momentum,
+    "v2": estimators.Storm,
+}
 
 
 @final
@@ -61,10 +75,10 @@ class Cell:
     rho: Array
 
 
-def problem_of(kind: str, ratio: int) -> tuple[Problem, int]:
+def problem_of(kind: Kind, ratio: int) -> tuple[Problem, int]:
     """A problem and B1 with m/B1 = ratio."""
     m = max(20, ratio)
-    if kind == "non-convex":
+    if kind is Kind.WAVY:
         return curved(m), m // ratio
     return paired(m, q=0.3, scales=(1.0, 0.7, 0.5, 0.35, 0.25)), m // ratio
 
@@ -77,11 +91,6 @@ def corrections(beta: float) -> dict[str, trackers.Tracker]:
         "1 - beta": trackers.MSVR(beta, gamma=1.0 - beta),
     }
     return named | {f"constant {c:g}": trackers.MSVR(beta, gamma=c) for c in CONSTANTS}
-
-
-def estimator(kind: str, alpha: float) -> estimators.Estimator:
-    """v1's or v2's."""
-    return estimators.Storm(alpha) if kind == "v2" else estimators.Momentum(alpha)
 
 
 def tail(problem: Problem, b1: int, methods: list[Method], etas: list[float], plan: Plan) -> tuple[Array, Array, Array]:
@@ -102,10 +111,10 @@ def _square(x: Tensor) -> Tensor:
     return x.square().mean((-2, -1))
 
 
-def measure_cell(plan: Plan, kind: str, form: str, ratio: int, beta: float) -> Cell:
+def measure_cell(plan: Plan, kind: Kind, form: str, ratio: int, beta: float) -> Cell:
     """All corrections over all step sizes."""
     problem, b1 = problem_of(kind, ratio)
-    named, etas, z = corrections(beta), plan.eta(), estimator(form, plan.alpha)
+    named, etas, z = corrections(beta), plan.eta(), ESTIMATORS[form](plan.alpha)
     lanes = [(Method(name, tracker, z, lag=1), eta) for name, tracker in named.items() for eta in etas]
     norm, moved, apart = tail(problem, b1, [m for m, _ in lanes], [eta for _, eta in lanes], plan)
     shape = (len(named), len(etas), plan.seeds)
@@ -158,8 +167,8 @@ def run(quick: bool, seeds: int) -> Outcome:
     if quick:
         plan = replace(plan, etas=6, ratios=(5, 20), betas=(0.1,), steps=800)
     outcome = Outcome(settings=asdict(plan) | {"threshold": THRESHOLD, "worse": WORSE})
-    for kind in PROBLEMS:
-        for form in ("v1", "v2"):
+    for kind in Kind:
+        for form in ESTIMATORS:
             cells = [measure_cell(plan, kind, form, ratio, beta) for beta in plan.betas for ratio in plan.ratios]
             for cell in cells:
                 _log(outcome, plan, f"{kind}, {form}", cell)

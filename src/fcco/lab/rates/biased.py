@@ -19,6 +19,7 @@ import torch
 from fcco import methods
 from fcco.lab.rates import fit
 from fcco.lab.rates.fit import Array, Outcome
+from fcco.lab.rates.forms import TITLES
 from fcco.lab.rates.journeys import Norms, start
 from fcco.lab.rates.loop import Loop
 from fcco.lab.rates.problems import Draw, Kinked, Outer, Problem, Smooth, curved, paired
@@ -154,7 +155,7 @@ def complexities(plan: Plan, outcome: Outcome) -> None:
         def values(seeds: npt.NDArray[np.int64], y: Array = y) -> Array:
             return np.asarray(y[:, seeds].mean(-1))
 
-        outcome.add(fit.measure("biased", method, "mean norm against samples", x, values, plan.seeds, claim,
+        outcome.add(fit.measure("biased", TITLES[method], "mean norm against samples", x, values, plan.seeds, claim,
                                 labels=("samples", "||grad F||, mean over the run")))  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import torch
 
 from fcco.lab.rates import fit
 from fcco.lab.rates.fit import Array, Outcome
-from fcco.lab.rates.forms import First, halving
+from fcco.lab.rates.forms import TITLES, First, halving
 from fcco.lab.rates.journeys import Setting, final_gaps, gaps_at, recipe, start, travel
 from fcco.lab.rates.problems import Problem, paired
 from fcco.lab.rates.scaling import crossing
@@ -25,7 +25,7 @@ from fcco.stages import Stage
 METHODS = ("msvr-v2", "msvr-v1", "sox")
 MU_CLAIMS = {"msvr-v2": 1.0, "msvr-v1": 2.0, "sox": 2.0}
 CONVEX_CLAIMS = {"msvr-v2": -1 / 2, "msvr-v1": -1 / 3, "sox": -1 / 3}
-ROUND = (1.0, 0.7, 0.5, 0.35, 0.0)  # scales of the strongly convex problem
+ROUND = (1.0, 0.9, 0.8, 0.7, 0.0)  # scales of the strongly convex problem
 LONG = tuple(2.0 ** (-j / 2) for j in range(10))  # scales of the convex one: eigenvalues over three decades
 
 
@@ -103,7 +103,7 @@ def strongly(plan: Plan, outcome: Outcome) -> dict[str, tuple[Array, Array]]:
         samples, gaps = found[0]
         later = samples >= 0.9 * plan.budget
         _log(outcome, f"{method}: strongly convex", samples, gaps)
-        outcome.add(_fit(method, "gap against samples, strongly convex", samples[later], gaps[later], -1.0))
+        outcome.add(_fit(TITLES[method], "gap against samples, strongly convex", samples[later], gaps[later], -1.0))
         _add_mu(plan, outcome, method, found)
     return curves
 
@@ -128,16 +128,16 @@ def _add_mu(plan: Plan, outcome: Outcome, method: str, found: list[tuple[Array, 
         return np.array([crossing(samples, gaps[:, seeds].mean(-1), plan.level) for samples, gaps in found])
 
     outcome.add(
-        fit.measure("convex", method, "samples to one gap against 1/mu", x, values, plan.seeds,
+        fit.measure("convex", TITLES[method], "samples to one gap against 1/mu", x, values, plan.seeds,
                     MU_CLAIMS[method], labels=("mu_1/mu", f"samples to a gap of {plan.level:g}"))
     )  # fmt: skip
 
 
-def _fit(method: str, quantity: str, x: Array, y: Array, claim: float) -> tuple[fit.Row, fit.Curve]:
+def _fit(name: str, quantity: str, x: Array, y: Array, claim: float) -> tuple[fit.Row, fit.Curve]:
     def values(seeds: npt.NDArray[np.int64]) -> Array:
         return np.asarray(y[:, seeds].mean(-1))
 
-    return fit.measure("convex", method, quantity, x, values, y.shape[1], claim, labels=("samples", "F - F*"),
+    return fit.measure("convex", name, quantity, x, values, y.shape[1], claim, labels=("samples", "F - F*"),
                        panel=quantity)  # fmt: skip
 
 
@@ -161,11 +161,11 @@ def linear(plan: Plan, outcome: Outcome) -> None:
         passes.append((x[kept], y[kept]))
     x, y = passes[0]
     outcome.add(
-        fit.measure("convex", "msvr-v3", "log gap against passes", x, lambda seeds: np.asarray(y[:, seeds].mean(-1)),
+        fit.measure("convex", "MSVR-v3", "log gap against passes", x, lambda seeds: np.asarray(y[:, seeds].mean(-1)),
                     plan.seeds, None, labels=("passes over the data", "F - F*"), log_x=False)
     )  # fmt: skip
     outcome.rows.append(
-        fit.number("convex", "msvr-v3", "R^2 of that line", lambda s: _straight(x, y[:, s].mean(-1)), plan.seeds,
+        fit.number("convex", "MSVR-v3", "R^2 of that line", lambda s: _straight(x, y[:, s].mean(-1)), plan.seeds,
                    0.99, ">")
     )  # fmt: skip
 
@@ -174,7 +174,7 @@ def linear(plan: Plan, outcome: Outcome) -> None:
 
     across = [plan.qs[0] / q for q in plan.qs]
     outcome.add(
-        fit.measure("convex", "msvr-v3", "passes to a factor e against 1/mu", across, values, plan.seeds, 1.0,
+        fit.measure("convex", "MSVR-v3", "passes to a factor e against 1/mu", across, values, plan.seeds, 1.0,
                     labels=("mu_1/mu", "passes to a factor e"))
     )  # fmt: skip
 
@@ -199,7 +199,7 @@ def behind(plan: Plan, outcome: Outcome, curves: dict[str, tuple[Array, Array]])
             return float(own[seeds].mean() / last[seeds].mean())
 
         quantity = "samples times gap over v2's, strongly convex"
-        outcome.rows.append(fit.number("convex", method, quantity, ratio, plan.seeds, 1.0, ">"))
+        outcome.rows.append(fit.number("convex", TITLES[method], quantity, ratio, plan.seeds, 1.0, ">"))
 
 
 def regularised(plan: Plan, outcome: Outcome) -> None:
@@ -215,7 +215,7 @@ def regularised(plan: Plan, outcome: Outcome) -> None:
         journey = travel(setting(plan, method, problem), lanes, [mu * 2.0**-k for k in halvings])
         gaps, samples = final_gaps(journey, lanes, optimum(problem))
         _log(outcome, f"{method}: convex", samples, gaps)
-        outcome.add(_fit(method, "gap against samples, convex", samples, gaps, claim))
+        outcome.add(_fit(TITLES[method], "gap against samples, convex", samples, gaps, claim))
     _regularised_v3(plan, outcome, mu)
 
 
@@ -227,14 +227,14 @@ def _regularised_v3(plan: Plan, outcome: Outcome, mu: float) -> None:
     journey = travel(setting(plan, "msvr-v3", problem), lanes, [mu * 2.0**-k for k in halvings])
     gaps, samples = final_gaps(journey, lanes, optimum(problem))
     _log(outcome, "msvr-v3: convex", samples, gaps)
-    outcome.add(_fit("msvr-v3", "gap against samples, convex", samples, gaps, -1.0))
+    outcome.add(_fit("MSVR-v3", "gap against samples, convex", samples, gaps, -1.0))
 
 
 def run(quick: bool, seeds: int) -> Outcome:
     """Measure rates and the dependence on mu."""
     plan = Plan(seeds=seeds)
     if quick:
-        plan = replace(plan, qs=(0.8, 0.2), budget=1_000, longest=8_000, level=0.01, passes=30, halvings=2)
+        plan = replace(plan, qs=(0.8, 0.2), budget=500, longest=4_000, level=0.01, passes=30, halvings=2)
     outcome = Outcome(settings=asdict(plan))
     curves = strongly(plan, outcome)
     behind(plan, outcome, curves)

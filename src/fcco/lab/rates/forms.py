@@ -8,9 +8,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple, final
 
 from fcco.stages import Stage
+
+
+class Form(StrEnum):
+    """Whose rates; v1's theorem has two, early while max(B1, B2)/eps < m sqrt(B2) and late after."""
+
+    SOX = "SOX"
+    V1_LATE = "MSVR-v1 (late)"
+    V1_EARLY = "MSVR-v1 (early)"
+    V2 = "MSVR-v2"
+
+
+METHOD = {Form.SOX: "sox", Form.V1_LATE: "msvr-v1", Form.V1_EARLY: "msvr-v1", Form.V2: "msvr-v2"}
+TITLES = {"sox": "SOX", "msvr-v1": "MSVR-v1", "msvr-v2": "MSVR-v2", "bsgd": "BSGD", "bspiderboost": "BSpiderBoost"}
 
 
 class Constants(NamedTuple):
@@ -36,39 +50,36 @@ class Sizes:
         return self.m / self.b1
 
 
-def rates(form: str, sizes: Sizes, c: Constants, s: float) -> tuple[float, float, float]:
+def rates(form: Form, sizes: Sizes, c: Constants, s: float) -> tuple[float, float, float]:
     """eta, alpha, beta at a + t = s.
 
-    sox:         eta = c (B1 B2/m)^(1/2) s^(-1/2),  alpha = c (min(B1, B2)/s)^(1/2),  beta = c (m/B1) eta
+    SOX:         eta = c (B1 B2/m)^(1/2) s^(-1/2),  alpha = c (min(B1, B2)/s)^(1/2),  beta = c (m/B1) eta
     v1 (late):   eta = c (min(B1, B2)/s)^(1/2),     alpha = c eta,                    beta = c (m/B1)^2 eta^2
     v1 (early):  eta = c (B1 sqrt(B2)/m)^(2/3) s^(-1/3), alpha and beta as above
     v2:          eta as v1 (early),                 alpha = c (m/B1) eta^2,           beta = c (m/B1)^2 eta^2
     """
     ratio, smaller = sizes.ratio, min(sizes.b1, sizes.b2)
-    if form == "sox":
+    if form is Form.SOX:
         eta = c.eta * math.sqrt(sizes.b2 / (ratio * s))
         return eta, c.alpha * math.sqrt(smaller / s), c.beta * ratio * eta
-    if form == "v1 (late)":
+    if form is Form.V1_LATE:
         eta = c.eta * math.sqrt(smaller / s)
     else:
         eta = c.eta * (math.sqrt(sizes.b2) / ratio) ** (2 / 3) * s ** (-1 / 3)
-    alpha = c.alpha * ratio * eta * eta if form == "v2" else c.alpha * eta
+    alpha = c.alpha * ratio * eta * eta if form is Form.V2 else c.alpha * eta
     return eta, alpha, c.beta * (ratio * eta) ** 2
 
 
-METHOD = {"sox": "sox", "v1 (late)": "msvr-v1", "v1 (early)": "msvr-v1", "v2": "msvr-v2"}
-
-
-def decaying(form: str, sizes: Sizes, c: Constants, steps: int) -> list[Stage]:
+def decaying(form: Form, sizes: Sizes, c: Constants, steps: int) -> list[Stage]:
     """The rates over a horizon, in stages over which a + t grows by 5 %; a = m B2/B1, alpha <= 1, beta as proved.
 
     Example:
-        >>> stages = decaying("v2", Sizes(m=20), Constants(1.0, 1.0, 1.0), steps=1000)
+        >>> stages = decaying(Form.V2, Sizes(m=20), Constants(1.0, 1.0, 1.0), steps=1000)
         >>> sum(stage.steps for stage in stages)
         1000
     """
     offset, t, stages = sizes.ratio * sizes.b2, 0, []
-    top = 1.0 if form == "sox" else 0.5
+    top = 1.0 if form is Form.SOX else 0.5
     while t < steps:
         length = min(max(1, int(0.05 * (offset + t))), steps - t)
         eta, alpha, beta = rates(form, sizes, c, offset + t + length / 2)

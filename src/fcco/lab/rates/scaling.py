@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fcco.lab.rates import fit, forms
 from fcco.lab.rates.fit import Array, Outcome
-from fcco.lab.rates.forms import Constants, Sizes
+from fcco.lab.rates.forms import Constants, Form, Sizes
 from fcco.lab.rates.journeys import Norms, Setting, norms_at, recipe, start, travel
 from fcco.lab.rates.problems import Problem, curved
 from fcco.lab.rates.tracking import FINITE, ONLINE, Course, errors
@@ -32,11 +32,11 @@ ERROR_CLAIMS = {
     "MSVR, finite sum": (2.0, -2.0, -1.0),
 }
 # the iterations' claimed powers of m, B1 and B2 (v1: of m, and of B1 = B2)
-STEP_CLAIMS = {"v2": (1.0, -1.0, -0.5), "sox": (1.0, -1.0, -1.0), "v1 (late)": (0.0, -1.0)}
+STEP_CLAIMS = {Form.V2: (1.0, -1.0, -0.5), Form.SOX: (1.0, -1.0, -1.0), Form.V1_LATE: (0.0, -1.0)}
 GRIDS = {
-    "v2": (np.geomspace(0.1, 3, 5), np.geomspace(1, 300, 5), np.geomspace(0.1, 30, 4)),
-    "sox": (np.geomspace(0.3, 10, 5), np.geomspace(0.3, 30, 5), np.geomspace(0.1, 10, 4)),
-    "v1 (late)": (np.geomspace(0.03, 1, 5), np.geomspace(0.3, 100, 5), np.geomspace(0.03, 3, 4)),
+    Form.V2: (np.geomspace(0.1, 3, 5), np.geomspace(1, 300, 5), np.geomspace(0.1, 30, 4)),
+    Form.SOX: (np.geomspace(0.3, 10, 5), np.geomspace(0.3, 30, 5), np.geomspace(0.1, 10, 4)),
+    Form.V1_LATE: (np.geomspace(0.03, 1, 5), np.geomspace(0.3, 100, 5), np.geomspace(0.03, 3, 4)),
 }
 
 
@@ -126,7 +126,7 @@ def _add_errors(outcome: Outcome, name: str, line: str, along: list[Sizes], y: A
     )  # fmt: skip
 
 
-def tune(plan: Plan, form: str) -> tuple[Constants, float]:
+def tune(plan: Plan, form: Form) -> tuple[Constants, float]:
     """The constants that are best at the smallest m and the first horizon, and the mean norm at twice as many steps."""
     sizes = Sizes(plan.ms[0])
     candidates = [Constants(*map(float, c)) for c in itertools.product(*GRIDS[form])]
@@ -140,13 +140,13 @@ def tune(plan: Plan, form: str) -> tuple[Constants, float]:
     return chosen, float(norms([chosen], 2 * plan.horizon)[0])
 
 
-def _setting(plan: Plan, form: str, sizes: Sizes) -> Setting:
+def _setting(plan: Plan, form: Form, sizes: Sizes) -> Setting:
     problem: Problem = curved(sizes.m, kinds=KINDS)
     made = recipe(forms.METHOD[form], problem)
     return Setting(problem, made, start(problem, 1.0), plan.seeds, sizes.b1, sizes.b2)
 
 
-def decline(plan: Plan, form: str, sizes: Sizes, c: Constants, level: float) -> tuple[Array, Array]:
+def decline(plan: Plan, form: Form, sizes: Sizes, c: Constants, level: float) -> tuple[Array, Array]:
     """The running mean of ||grad F|| (K, S) at steps (K,), until its mean is clearly below the level."""
     norms, steps, means = Norms(), [], []
     turn = 64
@@ -177,7 +177,7 @@ def steps_part(plan: Plan, outcome: Outcome) -> None:
     for form, claims in STEP_CLAIMS.items():
         constants, level = tune(plan, form)
         outcome.settings[f"constants of {form}"] = constants._asdict() | {"level": level}
-        lines = ("m", "B1 = B2") if form.startswith("v1") else ("m", "B1", "B2")
+        lines = ("m", "B1 = B2") if form is Form.V1_LATE else ("m", "B1", "B2")
         for line, claim in zip(lines, claims, strict=True):
             along = plan.sizes()[line]
             curves = [decline(plan, form, sizes, constants, level) for sizes in along]
@@ -186,7 +186,7 @@ def steps_part(plan: Plan, outcome: Outcome) -> None:
 
 def _add_steps(
     outcome: Outcome,
-    form: str,
+    form: Form,
     line: str,
     along: list[Sizes],
     curves: list[tuple[Array, Array]],
@@ -216,9 +216,9 @@ def run(quick: bool, seeds: int) -> Outcome:
             b1s=(1, 4, 16),
             b2s=(1, 16),
             finite_b2s=(1, 4),
-            steps=2_400,
-            horizon=300,
-            longest=6_000,
+            steps=1_600,
+            horizon=200,
+            longest=3_000,
         )
     outcome = Outcome(settings=asdict(plan))
     tracking_part(plan, outcome)

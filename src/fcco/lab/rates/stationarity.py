@@ -17,7 +17,7 @@ import numpy as np
 from fcco import _checks, schedules
 from fcco.lab.rates import fit, forms
 from fcco.lab.rates.fit import Array, Outcome
-from fcco.lab.rates.forms import Constants, Sizes
+from fcco.lab.rates.forms import Constants, Form, Sizes
 from fcco.lab.rates.journeys import Setting, norms_at, recipe, start, travel
 from fcco.lab.rates.problems import Problem, curved
 from fcco.schedules import Rates, at
@@ -25,17 +25,17 @@ from fcco.stages import Stage
 
 LABELS = ("samples", "||grad F||, mean over the run")
 GRIDS = {
-    "sox": (np.geomspace(0.3, 10, 6), np.geomspace(0.1, 30, 6), np.geomspace(0.1, 10, 4)),
-    "v1 (late)": (np.geomspace(0.03, 1, 6), np.geomspace(0.1, 100, 6), np.geomspace(0.003, 3, 4)),
-    "v1 (early)": (np.geomspace(0.3, 30, 6), np.geomspace(0.1, 100, 6), np.geomspace(0.0003, 0.3, 4)),
-    "v2": (np.geomspace(0.1, 3, 6), np.geomspace(0.3, 300, 6), np.geomspace(0.03, 30, 4)),
+    Form.SOX: (np.geomspace(0.3, 10, 6), np.geomspace(0.1, 30, 6), np.geomspace(0.1, 10, 4)),
+    Form.V1_LATE: (np.geomspace(0.03, 1, 6), np.geomspace(0.1, 100, 6), np.geomspace(0.003, 3, 4)),
+    Form.V1_EARLY: (np.geomspace(0.3, 30, 6), np.geomspace(0.1, 100, 6), np.geomspace(0.0003, 0.3, 4)),
+    Form.V2: (np.geomspace(0.1, 3, 6), np.geomspace(0.3, 300, 6), np.geomspace(0.03, 30, 4)),
 }
 # form -> (m, claim): v1 goes as T^(-1/3) while 1/eps < m (B1 = B2 = 1) and as T^(-1/4) after
 CASES = {
-    "sox": (20, -1 / 4),
-    "v1 (late)": (4, -1 / 4),
-    "v1 (early)": (100, -1 / 3),
-    "v2": (20, -1 / 3),
+    Form.SOX: (20, -1 / 4),
+    Form.V1_LATE: (4, -1 / 4),
+    Form.V1_EARLY: (100, -1 / 3),
+    Form.V2: (20, -1 / 3),
 }
 
 
@@ -68,7 +68,7 @@ def add(
     )  # fmt: skip
 
 
-def theorem(plan: Plan, form: str, m: int) -> tuple[Constants, Array, Array, Array]:
+def theorem(plan: Plan, form: Form, m: int) -> tuple[Constants, Array, Array, Array]:
     """Tuned constants; mean and root mean square norm (K, S) and samples (K,) at the longer horizons."""
     problem, sizes, marks = curved(m), Sizes(m), plan.horizons()
     setting = Setting(problem, recipe(forms.METHOD[form], problem), start(problem, 1.0), plan.seeds)
@@ -95,10 +95,10 @@ def theorem_v3(plan: Plan) -> tuple[float, Array, Array, Array]:
 def _constant_free(plan: Plan) -> dict[str, tuple[Problem, str, Callable[[int], Rates], float]]:
     online, finite, few = curved(plan.m), curved(plan.finite_m, n=plan.n), curved(4)
     return {
-        "sox": (online, "sox", lambda t: schedules.constant_free_sox(m=plan.m, b1=1, horizon=t), -1 / 4),
-        "v1 (late)": (few, "msvr-v1", lambda t: schedules.constant_free_v1(m=4, b1=1, horizon=t), -1 / 4),
-        "v2": (online, "msvr-v2", lambda t: schedules.constant_free_v2(m=plan.m, b1=1, horizon=t), -1 / 3),
-        "v3": (
+        Form.SOX: (online, "sox", lambda t: schedules.constant_free_sox(m=plan.m, b1=1, horizon=t), -1 / 4),
+        Form.V1_LATE: (few, "msvr-v1", lambda t: schedules.constant_free_v1(m=4, b1=1, horizon=t), -1 / 4),
+        Form.V2: (online, "msvr-v2", lambda t: schedules.constant_free_v2(m=plan.m, b1=1, horizon=t), -1 / 3),
+        "MSVR-v3": (
             finite,
             "msvr-v3",
             lambda t: schedules.constant_free_v3(m=plan.finite_m, n=plan.n, b1=1, horizon=t),
@@ -128,16 +128,16 @@ def run(quick: bool, seeds: int) -> Outcome:
     if quick:
         plan = replace(plan, horizon=250, doublings=3)
     outcome = Outcome(settings=asdict(plan))
-    tuned: dict[str, object] = {}
+    tuned: dict[str, dict[str, float]] = {}
     for form, (m, claim) in CASES.items():
         constants, means, roots, samples = theorem(plan, form, m)
         tuned[form] = constants._asdict() | {"m": m}
         add(outcome, plan, form, "mean norm", samples, means, claim, "theorems' rates: mean norm")
         add(outcome, plan, form, "root mean square", samples, roots, claim, "theorems' rates: root mean square")
     eta, means, roots, samples = theorem_v3(plan)
-    tuned["v3"] = {"eta": eta}
-    add(outcome, plan, "v3", "mean norm", samples, means, -1 / 2, "theorems' rates: mean norm")
-    add(outcome, plan, "v3", "root mean square", samples, roots, -1 / 2, "theorems' rates: root mean square")
+    tuned["MSVR-v3"] = {"eta": eta}
+    add(outcome, plan, "MSVR-v3", "mean norm", samples, means, -1 / 2, "theorems' rates: mean norm")
+    add(outcome, plan, "MSVR-v3", "root mean square", samples, roots, -1 / 2, "theorems' rates: root mean square")
     for name, (problem, method, rates, claim) in _constant_free(plan).items():
         scale, means, samples = normalised(plan, problem, method, rates)
         tuned[f"{name}, constant-free"] = {"scale": scale}
