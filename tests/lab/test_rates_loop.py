@@ -9,6 +9,16 @@ from fcco.lab.rates import forms, journeys, problems
 from fcco.lab.rates.forms import Constants, First, Form, Sizes
 from fcco.lab.rates.loop import Loop
 
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """The tensors are tiny: a second thread only waits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 RATES = {"alpha": 0.2, "beta": 0.3}
 RECIPES = {
     "sox": RATES,
@@ -143,15 +153,14 @@ def test_paired_optimum(lopsided):
 
 
 def test_batches_shrink_the_noise():
-    problem = problems.curved(5)
-    looks = [
-        torch.cat([problem.look(torch.ones(5, dtype=torch.float64), draw) for _, draw in zip(range(500), draws)])
-        for draws in (problem.draws(range(4), 5, 1), problem.draws(range(4), 5, 16))
-    ]
-    ratio = (looks[0].view(-1, 5) - looks[0].view(-1, 5).mean(0)).std() / (
-        looks[1].view(-1, 5) - looks[1].view(-1, 5).mean(0)
-    ).std()
-    assert float(ratio) == pytest.approx(4.0, rel=0.1)
+    problem, w = problems.curved(5), torch.ones(5, dtype=torch.float64)
+
+    def noise(b2):
+        draws = zip(range(500), problem.draws(range(4), 5, b2), strict=False)
+        looks = torch.cat([problem.look(w, draw).squeeze(-1) for _, draw in draws])  # B1 = m: (500 * 4, m)
+        return float((looks - problem.inner(w).squeeze(-1)).std())
+
+    assert noise(1) / noise(16) == pytest.approx(4.0, rel=0.1)
 
 
 def test_seeds_do_not_depend_on_their_company():

@@ -23,10 +23,13 @@ def slopes(errors):
 
 @pytest.fixture(scope="module")
 def measured():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the tensors are small: a second thread only waits
     with torch.inference_mode():
         errors = tracking.grid_errors(tracking.ONLINE | BROKEN, curved(PLAN.m), PLAN, PLAN.steps)
         errors |= tracking.grid_errors(tracking.FINITE, curved(PLAN.m, n=PLAN.n), PLAN, PLAN.finite_steps)
         other = tracking.grid_errors({"another xi": MSVR}, curved(PLAN.m), PLAN, 2_000, other=True)
+    torch.set_num_threads(threads)
     return slopes(errors | other)
 
 

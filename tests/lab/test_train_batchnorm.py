@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
@@ -14,7 +15,16 @@ from fcco.lab.config import TrainConfig
 from fcco.lab.parts import Parts, build
 from fcco.lab.passes import ComposedPass, depends_on_company
 from fcco.objectives import MultiTaskAUC
-from fcco.sampling.tasks import BlockLoader
+from fcco.sampling import BlockLoader
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """The networks are too small for two."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)

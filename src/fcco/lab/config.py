@@ -82,7 +82,7 @@ class TrainConfig:
     """The surrogate's margin c."""
     trained_centers: bool = True
     """The centres a, b as trained variables (the paper's), or as exact class means."""
-    epochs: float = 10.0
+    epochs: float = 20.0
     """How long; an epoch draws about N samples."""
     samples: int | None = None
     """How long, in samples drawn, where every full pass of v3 counts m n; overrides epochs."""
@@ -103,7 +103,8 @@ class TrainConfig:
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
     threads: int = 0
-    """CPU threads; 0: torch's own choice. Bits may depend on it."""
+    """CPU threads; 0: one for mlp and linear (more of them cost more than they save on a busy machine), torch's own
+    choice for the others. Bits may depend on it."""
     tensorboard: bool = True
     """Write TensorBoard events beside metrics.jsonl, where the package is installed."""
     checkpoint_seconds: float = 60.0

@@ -125,7 +125,8 @@ def _draw_panel(axes: Any, panel: Panel, x: str, x_label: str) -> None:
     axes.grid(alpha=0.25, which="both", linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(x=0.01)
-    axes.legend(fontsize=7, frameon=False)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(fontsize=7, frameon=False)
 
 
 def _plain_ticks(axes: Any) -> None:

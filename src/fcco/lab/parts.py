@@ -20,12 +20,11 @@ from fcco.lab.datasets import Dataset
 from fcco.lab.errors import LabError, nearest, refusing
 from fcco.lab.passes import ComposedPass, depends_on_company
 from fcco.lab.weights import Prepared, network, scaling
-from fcco.objectives.multitask_auc import MultiTaskAUC
-from fcco.objectives.surrogates import Square, SquaredHinge
-from fcco.sampling.tasks import BlockLoader
+from fcco.objectives import MultiTaskAUC, Square, SquaredHinge
+from fcco.sampling import BlockLoader
 
 #: Rates that the lab takes where none are given; the recipes themselves have no defaults.
-DEFAULT_RATES: dict[str, float] = {"alpha": 0.1, "beta": 0.5, "theta": 1.0, "rate": 1.0}
+DEFAULT_RATES: dict[str, float] = {"alpha": 0.5, "beta": 0.5, "theta": 1.0, "rate": 1.0}
 
 
 @final

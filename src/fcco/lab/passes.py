@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fcco.sampling.batch import Batch
+from fcco.sampling import Batch, BlockLoader
 from fcco.sampling.draws import Choice
-from fcco.sampling.tasks import BlockLoader
 
 
 def depends_on_company(model: nn.Module) -> bool:

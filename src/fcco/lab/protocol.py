@@ -68,8 +68,8 @@ QUICK = Protocol(
     samples_per_block=32,
     grid={"lr": (0.1, 0.3), "alpha": (0.5,), "beta": (0.5,)},
     seeds=2,
-    passes=1.5,
-    evaluations=8,
+    passes=1.4,
+    evaluations=6,
     hidden=(32,),
     shortened="QUICK LOOK, not the paper's protocol: a small MLP, a grid of two points, two seeds, few steps.",
 )

@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, Literal, final
 
@@ -162,6 +163,7 @@ def environment(device: torch.device, data: str, sha256: Mapping[str, str]) -> d
     }
 
 
+@lru_cache(maxsize=1)
 def _commit() -> str | None:
     """The commit that fcco runs from, '+' where files were changed since; None outside of a checkout."""
     package = Path(fcco.__file__).parent

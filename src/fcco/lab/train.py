@@ -22,7 +22,7 @@ from fcco.lab.evaluate import Row, exact, ranking, scores
 from fcco.lab.parts import Parts, build
 from fcco.lab.runs import RunFolder, environment, read_json, read_rows
 from fcco.lab.weights import save_weights
-from fcco.sampling.batch import Batch
+from fcco.sampling import Batch
 
 
 class Watch(Protocol):
@@ -105,7 +105,7 @@ def train(config: TrainConfig, path: Path, *, resume: bool = False, watch: Watch
         Interrupted: after SIGINT or SIGTERM, once everything is saved.
         Diverged: where the run met numbers that are not finite.
     """
-    with _threads(config.threads):
+    with _threads(config):
         _deterministic(config.device)
         folder = RunFolder(path)
         parts = build(config)
@@ -267,10 +267,10 @@ def _endless(loader: Any) -> Iterator[tuple[Tensor, Batch]]:
 
 
 @contextmanager
-def _threads(number: int) -> Iterator[None]:
+def _threads(config: TrainConfig) -> Iterator[None]:
     before = torch.get_num_threads()
-    if number:
-        torch.set_num_threads(number)
+    wanted = config.threads or (1 if config.model in ("linear", "mlp") else before)
+    torch.set_num_threads(wanted)
     try:
         yield
     finally:

@@ -17,13 +17,12 @@ from enum import StrEnum
 from typing import final
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from fcco import estimators, trackers
 from fcco.lab.rates import fit
-from fcco.lab.rates.fit import Array, Outcome
+from fcco.lab.rates.fit import Array, Outcome, Seeds
 from fcco.lab.rates.journeys import start
 from fcco.lab.rates.loop import Loop
 from fcco.lab.rates.problems import Problem, curved, paired
@@ -126,7 +125,7 @@ def measure_cell(plan: Plan, kind: Kind, form: str, ratio: int, beta: float) -> 
     return Cell(ratio, beta, norms, rho)
 
 
-def compare(cell: Cell, seeds: npt.NDArray[np.int64]) -> dict[str, Array]:
+def compare(cell: Cell, seeds: Seeds) -> dict[str, Array]:
     """Per step size, averaged over seeds: the mean norm of each correction, and rho; what diverged is infinite."""
 
     def mean(x: Array) -> Array:

@@ -13,12 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import final
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from fcco import methods
 from fcco.lab.rates import fit
-from fcco.lab.rates.fit import Array, Outcome
+from fcco.lab.rates.fit import Array, Outcome, Seeds
 from fcco.lab.rates.forms import TITLES
 from fcco.lab.rates.journeys import Norms, start
 from fcco.lab.rates.loop import Loop
@@ -74,16 +73,13 @@ def floors(plan: Plan, outcome: Outcome) -> None:
             outcome.log(f"{name}: norm", b2, np.linalg.norm(gradient, axis=-1))
             outcome.log(f"{name}: gap", b2, gap)
 
-        def norms(seeds: npt.NDArray[np.int64], y: Array = gradients) -> Array:
+        def norms(seeds: Seeds, y: Array = gradients) -> Array:
             return np.asarray(np.linalg.norm(y[:, seeds].mean(1), axis=-1))  # noise cancels, the bias stays
 
-        def means(seeds: npt.NDArray[np.int64], y: Array = gaps) -> Array:
-            return np.asarray(y[:, seeds].mean(-1))
-
-        outcome.add(fit.measure("biased", name, "floor of the gradient norm against B2", plan.b2s, norms, plan.seeds, -0.5,
-                                labels=("B2", "||grad F|| where BSGD settles")))  # fmt: skip
-        outcome.add(fit.measure("biased", name, "floor of F - F* against B2", plan.b2s, means, plan.seeds, -1.0,
-                                labels=("B2", "F - F* where BSGD settles")))  # fmt: skip
+        quantity, labels = "floor of the gradient norm against B2", ("B2", "||grad F|| where BSGD settles")
+        outcome.add(fit.measure("biased", name, quantity, plan.b2s, norms, plan.seeds, -0.5, labels=labels))
+        quantity, labels, y = "floor of F - F* against B2", ("B2", "F - F* where BSGD settles"), fit.averaged(gaps)
+        outcome.add(fit.measure("biased", name, quantity, plan.b2s, y, plan.seeds, -1.0, labels=labels))
 
 
 @final
@@ -151,12 +147,9 @@ def complexities(plan: Plan, outcome: Outcome) -> None:
         y, x = np.stack(runs), [one.samples for one in sizes]
         for at, row in zip(x, y, strict=True):
             outcome.log(f"{method}: mean norm", at, row)
-
-        def values(seeds: npt.NDArray[np.int64], y: Array = y) -> Array:
-            return np.asarray(y[:, seeds].mean(-1))
-
-        outcome.add(fit.measure("biased", TITLES[method], "mean norm against samples", x, values, plan.seeds, claim,
-                                labels=("samples", "||grad F||, mean over the run")))  # fmt: skip
+        quantity, labels = "mean norm against samples", ("samples", "||grad F||, mean over the run")
+        averaged = fit.averaged(y)
+        outcome.add(fit.measure("biased", TITLES[method], quantity, x, averaged, plan.seeds, claim, labels=labels))
 
 
 def _array(x: torch.Tensor) -> Array:

@@ -11,11 +11,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import final
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from fcco.lab.rates import fit
-from fcco.lab.rates.fit import Array, Outcome
+from fcco.lab.rates.fit import Array, Outcome, Seeds
 from fcco.lab.rates.forms import TITLES, First, halving
 from fcco.lab.rates.journeys import Setting, final_gaps, gaps_at, recipe, start, travel
 from fcco.lab.rates.problems import Problem, paired
@@ -115,7 +114,8 @@ def _decline(plan: Plan, method: str, one: First, q: float) -> tuple[Array, Arra
     ends = np.cumsum([stage.steps for stage in stages])
     halves = [int(end) - stage.steps // 2 for end, stage in zip(ends, stages, strict=True)]
     marks = sorted({*halves, *map(int, ends)})
-    gaps, samples = gaps_at(travel(setting(plan, method, problem), [stages]), marks, optimum(problem))
+    stop = 0.4 * plan.level if q < plan.qs[0] else 0.0  # only the largest mu has to run to the end
+    gaps, samples = gaps_at(travel(setting(plan, method, problem), [stages]), marks, optimum(problem), stop)
     return samples, gaps[:, 0]
 
 
@@ -124,7 +124,7 @@ def _add_mu(plan: Plan, outcome: Outcome, method: str, found: list[tuple[Array, 
     for at, (samples, gaps) in zip(x, found, strict=True):
         _log(outcome, f"{method}: mu_1/mu = {at:g}", samples, gaps)
 
-    def values(seeds: npt.NDArray[np.int64]) -> Array:
+    def values(seeds: Seeds) -> Array:
         return np.array([crossing(samples, gaps[:, seeds].mean(-1), plan.level) for samples, gaps in found])
 
     outcome.add(
@@ -134,11 +134,8 @@ def _add_mu(plan: Plan, outcome: Outcome, method: str, found: list[tuple[Array, 
 
 
 def _fit(name: str, quantity: str, x: Array, y: Array, claim: float) -> tuple[fit.Row, fit.Curve]:
-    def values(seeds: npt.NDArray[np.int64]) -> Array:
-        return np.asarray(y[:, seeds].mean(-1))
-
-    return fit.measure("convex", name, quantity, x, values, y.shape[1], claim, labels=("samples", "F - F*"),
-                       panel=quantity)  # fmt: skip
+    labels = ("samples", "F - F*")
+    return fit.measure("convex", name, quantity, x, fit.averaged(y), y.shape[1], claim, labels=labels)
 
 
 def _log(outcome: Outcome, series: str, x: Array, y: Array) -> None:
@@ -161,7 +158,7 @@ def linear(plan: Plan, outcome: Outcome) -> None:
         passes.append((x[kept], y[kept]))
     x, y = passes[0]
     outcome.add(
-        fit.measure("convex", "MSVR-v3", "log gap against passes", x, lambda seeds: np.asarray(y[:, seeds].mean(-1)),
+        fit.measure("convex", "MSVR-v3", "log gap against passes", x, fit.averaged(y),
                     plan.seeds, None, labels=("passes over the data", "F - F*"), log_x=False)
     )  # fmt: skip
     outcome.rows.append(
@@ -169,7 +166,7 @@ def linear(plan: Plan, outcome: Outcome) -> None:
                    0.99, ">")
     )  # fmt: skip
 
-    def values(seeds: npt.NDArray[np.int64]) -> Array:
+    def values(seeds: Seeds) -> Array:
         return np.array([-1 / _rate(x, y[:, seeds].mean(-1)) for x, y in passes])
 
     across = [plan.qs[0] / q for q in plan.qs]
@@ -195,7 +192,7 @@ def behind(plan: Plan, outcome: Outcome, curves: dict[str, tuple[Array, Array]])
     for method in ("sox", "msvr-v1"):
         own = curves[method][0][-1] * curves[method][1][-1]
 
-        def ratio(seeds: npt.NDArray[np.int64], own: Array = own) -> float:
+        def ratio(seeds: Seeds, own: Array = own) -> float:
             return float(own[seeds].mean() / last[seeds].mean())
 
         quantity = "samples times gap over v2's, strongly convex"

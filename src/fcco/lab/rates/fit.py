@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
-Values = Callable[[npt.NDArray[np.int64]], Array]  # the seeds to average over -> one value a point x
+Seeds = npt.NDArray[np.int64]
+Values = Callable[[Seeds], Array]  # the seeds to average over -> one value a point x
 
 RESAMPLES = 1000
 ROUNDING = 0.005  # intervals are read to two digits
@@ -118,7 +119,7 @@ def slope(x: Array, y: Array, log_x: bool = True) -> float:
     return float(np.polyfit(across, np.log(np.maximum(y, 1e-300)), 1)[0])
 
 
-def bootstrap(statistic: Callable[[npt.NDArray[np.int64]], Array], seeds: int) -> tuple[Array, Array, Array]:
+def bootstrap(statistic: Callable[[Seeds], Array], seeds: int) -> tuple[Array, Array, Array]:
     """A statistic of a list of seeds: on all of them, and the ends of its 95 % interval (drawn with replacement)."""
     generator = np.random.default_rng(0)
     draws = np.stack([statistic(generator.integers(seeds, size=seeds)) for _ in range(RESAMPLES)])
@@ -142,7 +143,7 @@ def measure(
     """The slope of values against x with its interval, as a row and as a curve."""
     across = np.asarray(x, dtype=np.float64)
 
-    def both(chosen: npt.NDArray[np.int64]) -> Array:
+    def both(chosen: Seeds) -> Array:
         y = values(chosen)
         return np.append(y, slope(across, y, log_x))
 
@@ -160,12 +161,17 @@ def measure(
 
 
 def number(
-    experiment: str, name: str, quantity: str, statistic: Callable[[npt.NDArray[np.int64]], float],
+    experiment: str, name: str, quantity: str, statistic: Callable[[Seeds], float],
     seeds: int, claim: float | None, bound: str = "",
 ) -> Row:  # fmt: skip
     """A number that is no slope, with its interval."""
     value, low, high = bootstrap(lambda chosen: np.array([statistic(chosen)]), seeds)
     return Row(experiment, name, quantity, claim, float(value[0]), float(low[0]), float(high[0]), bound)
+
+
+def averaged(y: Array) -> Values:
+    """Seeds -> the mean of y (K, S) over them."""
+    return lambda seeds: np.asarray(y[:, seeds].mean(-1))
 
 
 def best(scores: Array) -> int:

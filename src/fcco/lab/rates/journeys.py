@@ -110,13 +110,15 @@ def norms_at(journey: Iterator[Loop], marks: Sequence[int]) -> tuple[Array, Arra
     return np.stack(means), np.stack(roots), np.array(samples, dtype=np.float64)
 
 
-def gaps_at(journey: Iterator[Loop], marks: Sequence[int], optimum: float) -> tuple[Array, Array]:
-    """F(w) - F* after each of the marked steps (K, L, S), and the samples then (K,)."""
+def gaps_at(journey: Iterator[Loop], marks: Sequence[int], optimum: float, stop: float = 0.0) -> tuple[Array, Array]:
+    """F(w) - F* after each of the marked steps (K, L, S), and the samples then (K,); ends where its mean < stop."""
     wanted, gaps, samples = set(marks), [], []
     for loop in journey:
         if loop.t in wanted and loop.t > 0:
             gaps.append(_array(loop.problem.value(loop.w) - optimum))
             samples.append(loop.samples)
+            if gaps[-1].mean() < stop:
+                break
     return np.stack(gaps), np.array(samples, dtype=np.float64)
 
 

@@ -31,7 +31,8 @@ def draw(name: str, outcome: Outcome, out: Path) -> list[Path]:
     if panels:
         paths.append(_panels(panels, out / f"{name}.png"))
     if outcome.maps:
-        paths.append(_maps(outcome.maps, out / f"{name}.png"))
+        path = out / (f"{name}-map.png" if panels else f"{name}.png")
+        paths.append(_maps(outcome.maps, path))
     return paths
 
 

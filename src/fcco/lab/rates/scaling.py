@@ -12,10 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import final
 
 import numpy as np
-import numpy.typing as npt
 
 from fcco.lab.rates import fit, forms
-from fcco.lab.rates.fit import Array, Outcome
+from fcco.lab.rates.fit import Array, Outcome, Seeds
 from fcco.lab.rates.forms import Constants, Form, Sizes
 from fcco.lab.rates.journeys import Norms, Setting, norms_at, recipe, start, travel
 from fcco.lab.rates.problems import Problem, curved
@@ -121,7 +120,7 @@ def _add_errors(outcome: Outcome, name: str, line: str, along: list[Sizes], y: A
         outcome.log(f"{name}: {quantity}", at, row)
     claim, labels = ERROR_CLAIMS[name][place], (line, "mean squared tracking error")
     outcome.add(
-        fit.measure("scaling", name, quantity, x, lambda seeds: np.asarray(y[:, seeds].mean(-1)), y.shape[1],
+        fit.measure("scaling", name, quantity, x, fit.averaged(y), y.shape[1],
                     claim, labels=labels)
     )  # fmt: skip
 
@@ -198,7 +197,7 @@ def _add_steps(
         for step, row in list(zip(steps, means, strict=True))[::4]:
             outcome.log(f"{form}: {quantity}", at, row, f"mean norm at step {step:.0f}")
 
-    def values(seeds: npt.NDArray[np.int64]) -> Array:
+    def values(seeds: Seeds) -> Array:
         return np.array([crossing(steps, means[:, seeds].mean(-1), level) for steps, means in curves])
 
     labels = (line, "iterations to one mean ||grad F||")

@@ -63,7 +63,7 @@ def add(
     for x, row in zip(samples, y, strict=True):
         outcome.log(f"{name}: {quantity}", x, row)
     outcome.add(
-        fit.measure("stationarity", name, quantity, samples, lambda seeds: np.asarray(y[:, seeds].mean(-1)),
+        fit.measure("stationarity", name, quantity, samples, fit.averaged(y),
                     plan.seeds, claim, labels=LABELS, panel=panel)
     )  # fmt: skip
 
