@@ -127,6 +127,6 @@ def test_missing_labels_and_several_labels_are_covered_too() -> None:
 
 @pytest.mark.slow
 def test_the_difference_on_a_resnet() -> None:
-    config = TrainConfig(model="resnet18", method="sox", lr=0.05, samples_per_block=32, tensorboard=False)
+    config = TrainConfig(model="resnet18", method="sox", lr=0.002, samples_per_block=32, tensorboard=False)
     found = gaps_of(build(replace(config, dataset="digits")), steps=18, epochs=6)
     assert found.composed < found.plain

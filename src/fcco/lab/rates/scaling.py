@@ -48,8 +48,8 @@ class Plan:
     wide: int = 80
     b1s: tuple[int, ...] = (1, 2, 4, 8, 16)
     b2s: tuple[int, ...] = (1, 4, 16, 64)
-    finite_b2s: tuple[int, ...] = (1, 2, 4, 8)  # the finite-sum form needs beta = B2/n <= 1/2
-    n: int = 20
+    finite_b2s: tuple[int, ...] = (1, 2, 4)  # the finite-sum form needs beta = B2/n <= 1/2
+    n: int = 10
     d: float = 5e-4
     steps: int = 12_000
     horizon: int = 1_000  # where the constants are tuned, at the smallest m
@@ -93,8 +93,9 @@ def finite_errors(plan: Plan, sizes: Sizes) -> Array:
     """The finite-sum form's error at the theorem's beta = B2/n and I = mn/(B1 B2): (S,)."""
     problem = curved(sizes.m, kinds=KINDS, n=plan.n)
     period = max(1, sizes.m * plan.n // (sizes.b1 * sizes.b2))
+    steps = max(plan.steps // 6, 6 * period)  # m/(B1 beta), the time to forget, is one period
     tracker = FINITE["MSVR, finite sum"](sizes.b2 / plan.n)
-    course = Course([tracker], [plan.d / 10], plan.seeds, plan.steps // 2, sizes.b1, sizes.b2, period)
+    course = Course([tracker], [plan.d / 10], plan.seeds, steps, sizes.b1, sizes.b2, period)
     return np.asarray(errors(problem, course)[0])
 
 
