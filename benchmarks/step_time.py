@@ -155,8 +155,8 @@ def cost_of_blocks(sizes: tuple[int, ...], rounds: int) -> dict[int, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--width", type=int, default=48, help="channels; the plain step should take >= 50 ms")
+    parser.add_argument("--rounds", type=int, default=80)
+    parser.add_argument("--width", type=int, default=32, help="channels; the plain step should take >= 50 ms")
     parser.add_argument("--out", type=Path, help="also write the figures as JSON")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=DeprecationWarning)
