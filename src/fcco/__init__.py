@@ -47,6 +47,7 @@ from fcco.sampling import (
 from fcco.schedules import LRSchedule
 from fcco.solver import Keep, NonFinite, Solver
 from fcco.stages import Stage, StageWise
+from fcco.watch import CorrectionWarning
 
 __version__ = "0.1.0"
 
@@ -59,6 +60,7 @@ __all__ = [
     "BlockLoader",
     "BlockSampler",
     "CheckpointError",
+    "CorrectionWarning",
     "Diagnosis",
     "ExampleLoader",
     "GroupLoader",

@@ -66,8 +66,9 @@ class BlockTable:
         self.visited = torch.zeros(owned, dtype=torch.bool, device=self.device)
         self.log_decay = torch.zeros(owned, dtype=torch.float64, device=self.device) if decays else None
         self.log_now = self.log_before = 0.0  # running sums of log(decay), after steps t-1 and t-2
-        self.old_index = torch.empty(0, dtype=torch.int64, device=self.device)  # sorted
+        self.old_index = torch.empty(0, dtype=torch.int64, device=self.device)
         self.old_rows = self.rows[:0].clone()
+        self._unvisited = owned  # kept on the host; on an accelerator only a fill brings it to 0
 
     @property
     def owned(self) -> int:
@@ -85,7 +86,7 @@ class BlockTable:
             self.rows.copy_(u[self.rank :: self.world])
         else:
             self.rows.fill_(_checks._number("u0", u))
-        self.visited.fill_(True)
+        self._visit_all()
 
     def check(self, asked: Any, *, name: str = "index", repeats: bool = False) -> Tensor:
         """The blocks asked for as (B,) int64 on the table's device, or an error that names the block."""
@@ -113,28 +114,30 @@ class BlockTable:
         """Where in this rank's rows the blocks stand."""
         return index if self.world == 1 else index // self.world
 
-    def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """u_{t-1} of the blocks (B, dim), and which of them (B,) were never visited."""
+    def read(self, index: Tensor) -> tuple[Tensor, Tensor | None]:
+        """u_{t-1} of the blocks (B, dim), and which of them (B,) were never visited; None: all rows were."""
         local = self.local(index)
-        return self._decayed(self.rows[local], local, self.log_now), ~self.visited[local]
+        new = ~self.visited[local] if self._unvisited else None
+        return self._decayed(self.rows.index_select(0, local), local, self.log_now), new
 
     def read_earlier(self, index: Tensor) -> Tensor:
         """u_{t-2} of the blocks (B, dim): the replaced rows for those drawn at t-1, else the rows."""
         local = self.local(index)
-        rows = self._decayed(self.rows[local], local, self.log_before)
+        rows = self._decayed(self.rows.index_select(0, local), local, self.log_before)
         if self.old_index.numel() == 0:
             return rows
-        place = torch.searchsorted(self.old_index, index).clamp_(max=self.old_index.numel() - 1)
-        drawn = (self.old_index[place] == index).unsqueeze(1)
-        return torch.where(drawn, self.old_rows[place], rows)
+        earlier, order = self.old_index.sort()
+        place = torch.searchsorted(earlier, index).clamp_(max=earlier.numel() - 1)
+        drawn = (earlier[place] == index).unsqueeze(1)
+        return torch.where(drawn, self.old_rows[order[place]], rows)
 
     def write(self, index: Tensor, old: Tensor, new: Tensor, decay: float) -> None:
         """Put u_t in place of u_{t-1} for the drawn blocks; the others decay."""
         local = self.local(index)
-        self.old_index, order = index.sort()
-        self.old_rows = old[order]
-        self.rows[local] = new
-        self.visited[local] = True
+        self.old_index, self.old_rows = index.clone(), old
+        self.rows.index_copy_(0, local, new)
+        if self._unvisited:
+            self._visit(local)
         self.log_before = self.log_now
         if self.log_decay is not None:
             self.log_now += max(math.log(decay), _NEVER) if decay > 0.0 else _NEVER
@@ -143,7 +146,25 @@ class BlockTable:
     def fill_new(self, rows: Tensor) -> None:
         """u_0 of every owned block that was never visited, from a full pass (owned, dim)."""
         self.rows.copy_(torch.where(self.visited.unsqueeze(1), self.rows, rows))
+        self._visit_all()
+
+    def unfill(self, visited: Tensor) -> None:
+        """Undo :meth:`fill_new`: only the rows marked (owned,) were visited."""
+        self.rows.masked_fill_(~visited.unsqueeze(1), 0.0)
+        self._set_visited(visited)
+
+    def _visit(self, local: Tensor) -> None:
+        if self.device.type == "cpu":  # on an accelerator this look would make it wait
+            self._unvisited -= int((~self.visited[local]).sum())
+        self.visited[local] = True
+
+    def _visit_all(self) -> None:
         self.visited.fill_(True)
+        self._unvisited = 0
+
+    def _set_visited(self, visited: Tensor) -> None:
+        self.visited.copy_(visited)
+        self._unvisited = int((~self.visited).sum())
 
     def current(self) -> tuple[Tensor, Tensor]:
         """All owned rows as of now (owned, dim), and which of them were visited."""
@@ -192,14 +213,13 @@ class BlockTable:
         self.refuse(state)
         mine = slice(self.rank, None, self.world)
         self.rows.copy_(state["rows"][mine])
-        self.visited.copy_(state["visited"][mine].bool())
+        self._set_visited(state["visited"][mine].bool())
         if self.log_decay is not None:
             self.log_decay.copy_(state["log_decay"][mine])
         self.log_now, self.log_before = state["log_now"], state["log_before"]
         kept = state["old_index"] % self.world == self.rank
-        index, order = state["old_index"][kept].to(self.device).sort()
-        self.old_index = index
-        self.old_rows = state["old_rows"][kept].to(self.device, self.dtype)[order]
+        self.old_index = state["old_index"][kept].to(self.device)
+        self.old_rows = state["old_rows"][kept].to(self.device, self.dtype)
 
 
 def _as_tensor(index: Any, name: str) -> Tensor:

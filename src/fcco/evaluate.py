@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NamedTuple, final
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
@@ -54,10 +55,12 @@ class Evaluator:
     def __init__(self, objective: Objective, log: Tensor | None, dtype: torch.dtype) -> None:
         named = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
         self.objective, self.log, self.dtype = objective, log, dtype
+        self.components: Tensor | bool | None = all(objective.log) or log  # as trackers take it
         self.names = [name for name, _ in named]
         self.parameters: list[nn.Parameter] = [p for _, p in named]
         self.surroundings = Surroundings(objective)
         self._forward_mode = objective.forward_mode
+        self._closed = _has_slope(objective)
 
     def inner(self, index: Tensor, data: tuple[Any, ...]) -> Tensor:
         """g (B, dim) with its graph."""
@@ -91,24 +94,45 @@ class Evaluator:
 
     def outer(self, index: Tensor, u: Tensor, scale: float) -> tuple[Tensor, Tensor]:
         """f (B,) and scale * grad f (B, dim) at u; the gradient of outer's own parameters goes to ``p.grad``."""
-        leaf = u.detach().clone().requires_grad_()
-        f = self.objective.outer(index, leaf)
-        if not isinstance(f, Tensor) or f.shape != index.shape:
-            shape = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
-            raise ValueError(f"outer must return shape {tuple(index.shape)} (one value a block), got {shape}")
+        leaf = u.detach().requires_grad_()
+        f = self._checked_outer(index, leaf)
         if f.requires_grad:
-            (scale * f.sum()).backward()
+            f.backward(torch.full_like(f, scale))
         slope = torch.zeros_like(u) if leaf.grad is None else leaf.grad
         return f.detach(), slope
 
     def backward(self, g: Tensor, u: Tensor, slope: Tensor) -> None:
         """Add slope times the Jacobian of g to ``p.grad``; log components are weighted by g/u."""
-        if not g.requires_grad:
-            raise ValueError("inner must depend on a trainable parameter, got a result without a graph")
+        _refuse_constant(g)
         if self.log is not None:
-            ratio = (g.detach().to(self.dtype) - u).exp()
-            slope = torch.where(self.log, slope * ratio, slope)
+            weighted = slope * (self.rows(g) - u).exp()
+            slope = weighted if self.components is True else torch.where(self.log, weighted, slope)
         g.backward(slope.to(g.dtype))
+
+    def outer_and_backward(self, index: Tensor, g: Tensor, u: Tensor, scale: float) -> Tensor:
+        """f (B,) at u; scale * grad f times the Jacobian of g is added to ``p.grad``, as by the two above.
+
+        One backward pass does both: f is taken at u with the derivative of g put behind it.
+
+        Args:
+            g: with its graph, in the dtype of the table.
+        """
+        if self._closed and (known := self.objective.slope(index, u)) is not None:
+            f, slope = known
+            self.backward(g, u, slope * scale)
+            return f
+        _refuse_constant(g)
+        rows = g.detach()
+        change = g - rows  # 0, with the derivative of g
+        if self.log is None:
+            moving = u + change
+        else:
+            ratio = (rows - u).exp()
+            moving = torch.addcmul(u, ratio if self.components is True else torch.where(self.log, ratio, 1.0), change)
+        f = self._checked_outer(index, moving)
+        if f.requires_grad:
+            f.backward(torch.full_like(f, scale))
+        return f.detach()
 
     def project(self, u: Tensor) -> Tensor:
         """Rows u (B, dim) on the range of g, without graph."""
@@ -132,6 +156,13 @@ class Evaluator:
         """g as rows of the table: without graph, in its dtype."""
         return g.detach().to(self.dtype)
 
+    def _checked_outer(self, index: Tensor, u: Tensor) -> Tensor:
+        f: Any = self.objective.outer(index, u)
+        if not isinstance(f, Tensor) or f.shape != index.shape:
+            shape = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
+            raise ValueError(f"outer must return shape {tuple(index.shape)} (one value a block), got {shape}")
+        return f
+
     def _checked(self, g: Any, index: Tensor) -> Tensor:
         shape = (index.shape[0], self.objective.dim)
         if not isinstance(g, Tensor):
@@ -144,14 +175,14 @@ class Evaluator:
             raise ValueError(f"inner must return a tensor on {index.device} (as u is), got one on {g.device}")
         return g
 
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
+    def no_sync(self) -> AbstractContextManager[object]:
         """The solver reduces over ranks once a step, so DDP must not do it after every backward pass."""
-        with ExitStack() as stack:
+        stack = ExitStack()
+        if dist.is_available() and dist.is_initialized():
             for part in self.objective.modules():
                 if isinstance(part, DistributedDataParallel):
                     stack.enter_context(part.no_sync())
-            yield
+        return stack
 
 
 @final
@@ -167,7 +198,7 @@ class Draw:
         self._before = before
         self._after: Snapshot | None = None
         self._last: Sequence[Tensor] | str | None = "nothing"  # where the last look was taken
-        self.finite = torch.ones_like(index, dtype=torch.bool)  # (B,)
+        self.seen: list[Tensor] = []  # (B, ...) each: what has to be finite
         self._looks: list[tuple[Sequence[Tensor] | None, Tensor, float]] = []
 
     def look(
@@ -196,13 +227,13 @@ class Draw:
                 else:
                     g, product = evaluator.inner_and_jvp(index, self.data, tangents)
                     product = product.to(evaluator.dtype)
-            rows = evaluator.rows(g)
-            self.finite &= torch.isfinite(rows).all(1)
+                g = g.to(evaluator.dtype)
+            rows = g.detach()
+            self.seen.append(rows)
             if weight is not None:
                 at = u(rows, product)
-                f, slope = evaluator.outer(index, at, weight * self._scale)
-                self.finite &= torch.isfinite(f)
-                evaluator.backward(g, at, slope)
+                f = evaluator.outer_and_backward(index, g, at, weight * self._scale)
+                self.seen.append(f)
                 self._looks.append((weights, at, weight))
         return Look(rows, product, at, f)
 
@@ -210,6 +241,12 @@ class Draw:
         """Leave buffers and random state as the pass at w_t left them."""
         if self._after is not None:
             self._evaluator.surroundings.restore(self._after)
+
+    @property
+    def finite(self) -> Tensor:
+        """Which blocks (B,) have nothing but finite numbers in what was seen of them."""
+        marks = [torch.isfinite(values).reshape(len(values), -1).all(1) for values in self.seen]
+        return torch.stack(marks).all(0)
 
     def culprits(self) -> list[int]:
         """The blocks whose gradient is not finite, found by replaying the draw block by block."""
@@ -246,6 +283,17 @@ class Draw:
         return all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
 
 
+def _has_slope(objective: Objective) -> bool:
+    """Whether f and its derivative come from the same class: a subclass may have another f."""
+    owner = next(part for part in type(objective).__mro__ if {"outer", "slope"} & vars(part).keys())
+    return "slope" in vars(owner) and "outer" not in vars(objective)
+
+
+def _refuse_constant(g: Tensor) -> None:
+    if not g.requires_grad:
+        raise ValueError("inner must depend on a trainable parameter, got a result without a graph")
+
+
 def clear(parameters: Sequence[nn.Parameter]) -> None:
     """Forget all gradients."""
     for p in parameters:
@@ -260,10 +308,17 @@ def gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
     return [p.grad for p in parameters if p.grad is not None]
 
 
-def all_finite(tensors: list[Tensor]) -> Tensor:
-    """Whether every number of every tensor is finite, as a () bool tensor (no device waits for it)."""
-    sized = [tensor for tensor in tensors if tensor.numel()]
-    return torch.isfinite(torch.stack([norm.double() for norm in torch._foreach_norm(sized, math.inf)])).all()
+def all_finite(tensors: list[Tensor]) -> bool:
+    """Whether every number of every tensor is finite (a device waits for the answer, once)."""
+    floating = [tensor for tensor in tensors if tensor.numel() and tensor.is_floating_point()]
+    if all(tensor.device.type == "cpu" for tensor in floating):
+        # a sum is not finite where a number is not; where only the sum is too large, look again
+        return all(math.isfinite(tensor.sum().item()) or bool(torch.isfinite(tensor).all()) for tensor in floating)
+    by_dtype: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in floating:
+        by_dtype.setdefault(tensor.dtype, []).append(tensor)
+    largest = [norm for group in by_dtype.values() for norm in torch._foreach_norm(group, math.inf)]
+    return bool(torch.isfinite(torch.stack([norm.double() for norm in largest])).all())
 
 
 def name_blocks(blocks: list[int]) -> str:

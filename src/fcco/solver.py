@@ -29,7 +29,8 @@ from fcco.ranks import average_over_ranks
 from fcco.report import Diagnosis, Oracle, Report
 from fcco.reservoir import Reservoir
 from fcco.rewind import Snapshot, copy_into, uninterrupted
-from fcco.trackers import Values, combine, floor
+from fcco.trackers import MSVR, Values, combine, floor
+from fcco.watch import CorrectionWatch
 
 
 class NonFinite(StrEnum):
@@ -127,6 +128,7 @@ class Solver:
         self._z = given if method.estimator.remembers else None
         self._norm: Tensor | None = None  # what z in p.grad was divided by
         self.memory: Memory | None = None  # of the output memory; its loader sets it
+        self._watch = CorrectionWatch(self.log) if isinstance(method.tracker, MSVR) else None
         if u0 is not None:
             self.table.fill(u0)
         self._reservoir = Reservoir(objective, seed) if self.keep is Keep.UNIFORM else None
@@ -172,15 +174,15 @@ class Solver:
         k = self._first_weights(method.estimator.weights(t))
         draw = Draw(self._evaluator, index, data, self.table.owned * self.table.world / self.table.num_blocks, before)
         clear(self.parameters)
-        tangents = None if c.jvp is None else self._moved()
+        tangents, log = None if c.jvp is None else self._moved(), self._evaluator.components
 
         def update(g: Tensor, previous: Tensor | None, anchor: Tensor | None, jvp: Tensor | None) -> Tensor:
             full = None if c.full is None or self.anchor is None else self.anchor.g[self.table.local(index)]
-            u_t = combine(c, Values(u, g, previous, anchor, full, jvp), self.log)
-            return self._evaluator.project(torch.where(new.unsqueeze(1), g, u_t))
+            u_t = combine(c, Values(u, g, previous, anchor, full, jvp), log)
+            return self._evaluator.project(_first(new, g, u_t))
 
         def weighing(rows: Tensor, g: Tensor) -> Tensor:
-            return floor(rows, g, c.beta, self.log)
+            return floor(rows, g, c.beta, log)
 
         previous = anchor = None
         if method.lag == 1:
@@ -194,31 +196,40 @@ class Solver:
             u_t = update(now.g, previous and previous.g, anchor and anchor.g, now.jvp)
         else:
             if c.previous is not None or k.previous is not None:
-                own = torch.ones_like(new) if method.tracker.memoryless else new
-                previous = draw.look(self.previous, lambda g, _: weighing(_first(own, g, u), g), k.previous)
+                memoryless = method.tracker.memoryless
+                previous = draw.look(
+                    self.previous, lambda g, _: weighing(g if memoryless else _first(new, g, u), g), k.previous
+                )
             seen = None if previous is None else previous.g
             now = draw.look(None, lambda g, jvp: update(g, seen, None, jvp), k.now, tangents)
             u_t = now.weighed_at()
-        draw.finite &= torch.isfinite(u_t).all(1)
+        draw.seen.append(u_t)
+        if self._watch is not None:
+            self._watch.look(t, c, Values(u, now.g, previous and previous.g, jvp=now.jvp), new)
 
-        self._finish_z(k, draw)
+        self._finish_z(k, draw, draw.seen)
         looks = [look for look in (now, previous, anchor) if look is not None]
         return self._commit(t, draw, _first(new, now.g, u), u_t, looks)
 
-    def _finish_z(self, k: Weights, draw: Draw | Pass) -> None:
-        """``p.grad`` holds the scaled sum of G's: make it z_t, projected; nothing is stored yet."""
+    def _finish_z(self, k: Weights, draw: Draw | Pass, seen: Sequence[Tensor] = ()) -> None:
+        """``p.grad`` holds the scaled sum of G's: make it z_t, projected; nothing is stored yet.
+
+        Args:
+            seen: what has to be finite beside z_t.
+        """
         grads = gradients(self.parameters)
-        finite = average_over_ranks(grads, draw.finite.all())
+        everywhere = True if self.table.world == 1 else average_over_ranks(grads, draw.finite.all())
+        watched = [*grads, *seen]
         if self._z is not None and k.z != 0.0:
             torch._foreach_add_(grads, self._z, alpha=k.z)
         if self.anchor is not None and k.full is not None:
             torch._foreach_add_(grads, self.anchor.gradient, alpha=k.full)
         if self.radius is not None or self.normalize:
             norm = torch.nn.utils.get_total_norm(grads)
-            finite = finite & torch.isfinite(norm)  # z / inf would be a step that stands still
+            watched.append(norm)  # z / inf would be a step that stands still
         if self.radius is not None:
             torch._foreach_mul_(grads, (self.radius / norm).clamp(max=1.0))
-        if not bool(finite & all_finite(grads)):
+        if not (all_finite(watched) and bool(everywhere)):
             self._raise_nonfinite(draw)
 
     def _commit(self, t: int, draw: Draw, u_old: Tensor, u_t: Tensor, looks: list[Look]) -> Report:
@@ -304,8 +315,7 @@ class Solver:
             for name, value in before.items():
                 setattr(self, name, value)
             if visited is not None:
-                self.table.visited.copy_(visited)
-                self.table.rows.masked_fill_(~visited.unsqueeze(1), 0.0)
+                self.table.unfill(visited)
             for p, gradient in zip(self.parameters, z or [None] * len(self.parameters), strict=True):
                 p.grad = gradient
             self._evaluator.surroundings.restore(saved)
@@ -324,6 +334,11 @@ class Solver:
         raise NonFiniteError(f"the gradient is not finite for some of {name_blocks(blocks)}", blocks)
 
     # ------------------------------------------------------------------ looking at it
+
+    @property
+    def correction_share(self) -> float | None:
+        """rho of :class:`fcco.watch.CorrectionWatch`: above 0.5 MSVR's correction does harm; None: not known yet."""
+        return None if self._watch is None else self._watch.rho
 
     @property
     def z(self) -> list[Tensor] | None:
@@ -377,6 +392,6 @@ def _row_dtype(parameter: Tensor, log: bool) -> torch.dtype:
     return torch.float64 if double else torch.promote_types(parameter.dtype, torch.float32)
 
 
-def _first(new: Tensor, g: Tensor, u: Tensor) -> Tensor:
-    """Rows of u, with g where a block is met for the first time."""
-    return torch.where(new.unsqueeze(1), g, u)
+def _first(new: Tensor | None, g: Tensor, u: Tensor) -> Tensor:
+    """Rows of u, with g where a block is met for the first time (None: nowhere)."""
+    return u if new is None else torch.where(new.unsqueeze(1), g, u)

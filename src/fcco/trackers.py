@@ -52,13 +52,13 @@ class Values:
     jvp: Tensor | None = None
 
 
-def combine(c: Coefficients, v: Values, log: Tensor | None = None) -> Tensor:
+def combine(c: Coefficients, v: Values, log: Tensor | bool | None = None) -> Tensor:
     """The new rows u_t.
 
     Args:
         c: coefficients, floats or tensors that broadcast against the rows.
         v: values, (..., B, dim) each; log values in the components that ``log`` marks.
-        log: (dim,) bool, which components are in the log domain; None: none of them.
+        log: (dim,) bool, which components are in the log domain; True: all of them, None: none.
 
     Returns:
         (..., B, dim), log u_t in the marked components, where it is at least log(beta g).
@@ -68,11 +68,9 @@ def combine(c: Coefficients, v: Values, log: Tensor | None = None) -> Tensor:
         >>> combine(Coefficients(u=0.5, now=0.5, beta=0.5), Values(u, g))
         tensor([[2.]])
     """
-    if log is None:
-        return _combine_plain(c, v)
-    if bool(log.all()):
-        return _combine_log(c, v)
-    return torch.where(log, _combine_log(c, v), _combine_plain(c, v))
+    if isinstance(log, Tensor):
+        return torch.where(log, _combine_log(c, v), _combine_plain(c, v))
+    return _combine_log(c, v) if log else _combine_plain(c, v)
 
 
 def _terms(c: Coefficients, v: Values) -> list[tuple[Coefficient, Tensor]]:
@@ -81,8 +79,8 @@ def _terms(c: Coefficients, v: Values) -> list[tuple[Coefficient, Tensor]]:
 
 
 def _combine_plain(c: Coefficients, v: Values) -> Tensor:
-    total = torch.zeros_like(v.now)
-    for weight, value in _terms(c, v):
+    total = c.u * v.u
+    for weight, value in _terms(c, v)[1:]:
         total = total + weight * value
     return total if c.jvp is None or v.jvp is None else total + c.jvp * v.jvp
 
@@ -102,12 +100,12 @@ def _combine_log(c: Coefficients, v: Values) -> Tensor:
     return torch.maximum(top + total.clamp(min=0.0).log(), v.now + _log(c.beta))
 
 
-def floor(u: Tensor, g: Tensor, beta: Coefficient, log: Tensor | None) -> Tensor:
+def floor(u: Tensor, g: Tensor, beta: Coefficient, log: Tensor | bool | None) -> Tensor:
     """The u that a weight may use: at least beta*g in the log components, so no weight exceeds 1/beta."""
-    if log is None:
+    if log is None or log is False:
         return u
-    lowest = g + _log(beta)
-    return torch.where(log, torch.maximum(u, lowest), u)
+    above = torch.maximum(u, g + _log(beta))
+    return above if log is True else torch.where(log, above, u)
 
 
 def _log(weight: Coefficient) -> Coefficient:

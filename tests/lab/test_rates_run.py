@@ -56,6 +56,8 @@ def test_crossing_interpolates():
     assert scaling.crossing(steps, means, 2.0) == pytest.approx(10.0)
     assert scaling.crossing(steps, means, 2.0**0.5) == pytest.approx(10**1.5)
     assert scaling.crossing(steps, means, 0.5) == 100.0
+    assert scaling.crossing(steps, means, 1e9) == steps[0]
+    assert scaling.crossing(steps[:1], means[:1], 1e9) == steps[0]
 
 
 def test_judge_counts_what_the_rule_finds():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -63,12 +63,13 @@ class AnchoredObjective(OutputObjective):
 
         The last two are (B, K), or (1, K) where they are the same for every block.
         """
-        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        outputs = single(outputs)
         positive, negative = self._labelled(index, batch)
         anchor = self._anchor(index, batch, positive if self.anchors == "positive" else negative)
         if self.block_task is None:
             h = scores(outputs, batch)
-            return h - h[anchor].unsqueeze(1), positive, negative
+            own = -h.index_select(0, anchor)  # negated here, so that the backward pass negates B numbers, not B K
+            return h + own.unsqueeze(1), positive, negative
         if outputs.shape != (len(batch), self.num_tasks):
             raise ValueError(
                 f"the model must return one score a task, shape ({len(batch)}, {self.num_tasks}), got "
@@ -85,7 +86,7 @@ class AnchoredObjective(OutputObjective):
 
     def _labelled(self, index: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         y = need(batch.y, "y")
-        classes = y.dim() == 1 and not y.is_floating_point()
+        classes = is_classes(y)
         columns = 1 if y.dim() == 1 else y.shape[1]
         if y.dim() > 2 or not (columns == self.num_tasks or (classes and self.block_task is not None)):
             raise ValueError(
@@ -93,20 +94,22 @@ class AnchoredObjective(OutputObjective):
             )
         if self.block_task is not None:
             return labelled(self.block_task[index], batch)
-        blocks = index[:1] if batch.serves is None else index  # one row will do where all blocks see the same
-        return labelled(torch.ones_like(blocks) if classes else torch.zeros_like(blocks), batch)
+        if batch.serves is not None:
+            return labelled(torch.ones_like(index) if classes else torch.zeros_like(index), batch)
+        row = y.reshape(1, -1)  # one row will do where all blocks see the same
+        positive = row == 1
+        return positive, ~positive if classes else row == 0
 
     def _anchor(self, index: Tensor, batch: Batch, own: Tensor) -> Tensor:
         anchor = need(batch.anchor, "anchor")
         if anchor.shape != index.shape:
             raise ValueError(f"batch.anchor must have shape {tuple(index.shape)}, got {tuple(anchor.shape)}")
         if own.device.type == "cpu":  # on an accelerator this look would make it wait
-            found = own.expand(index.shape[0], -1).gather(1, anchor.unsqueeze(1))
-            wrong = index[~found.squeeze(1)].tolist()
-            if wrong:
+            found = own.take(anchor) if own.shape[0] == 1 else own.gather(1, anchor.unsqueeze(1)).squeeze(1)
+            if not bool(found.all()):
                 raise ValueError(
                     f"batch.anchor must point at a {self.anchors} example that serves its block; it does not for "
-                    f"block {_checks.some(wrong)}"
+                    f"block {_checks.some(index[~found].tolist())}"
                 )
         return anchor
 
@@ -160,6 +163,9 @@ class AveragePrecision(AnchoredObjective):
         self.loss = SquaredHinge(margin=1.0) if loss is None else loss
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
+        shared = self.block_task is None and batch.serves is None and (batch.weight is None or batch.weight.dim() == 1)
+        if shared and isinstance(self.loss, SquaredHinge) and not torch.is_autocast_enabled(outputs.device.type):
+            return self._hinge(self.loss, index, outputs, batch)
         if isinstance(self.loss, Logistic):
             outputs = wide(outputs)
         x, positive, negative = self.pairs(index, outputs, batch)
@@ -169,14 +175,51 @@ class AveragePrecision(AnchoredObjective):
         g = torch.stack([(l * (share * positive)).sum(1), (l * share).sum(1)], 1)
         return log_or_zero(g, log_scale)
 
+    def _hinge(self, loss: SquaredHinge, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
+        """The same for the squared hinge where all blocks see the same examples: most of the time goes there."""
+        h, y = scores(single(outputs), batch), need(batch.y, "y")
+        if is_classes(y) and batch.weight is None:  # no label is missing, so all examples count the same
+            positive, offset = y == 1, math.log(loss.scale / len(batch))
+            anchor, over = self._anchor(index, batch, positive.unsqueeze(0)), positive.to(h.dtype)
+            rest = 1.0 - over
+        else:
+            positive, negative = self._labelled(index, batch)
+            anchor, offset = self._anchor(index, batch, positive), math.log(loss.scale)
+            share = shares(h, positive | negative, batch.weight, index, "labelled examples").squeeze(0)
+            over, rest = share * positive.squeeze(0), share * negative.squeeze(0)
+        g: Tensor = LogHingeSums.apply(h, anchor, over, rest, loss.margin, offset)  # type: ignore[no-untyped-call]
+        return g
+
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
-        precision = (u[:, 0] - u[:, 1]).clamp(max=0.0).exp()
-        perfect = u[:, 1] < 0.5 * ZERO  # u_2 = 0
-        return self.weighted(index, -torch.where(perfect, 1.0, precision))
+        over, every = u.unbind(1)
+        precision = (over - every).masked_fill(_is_perfect(over, every), 0.0).exp()
+        return self.weighted(index, -precision)
+
+    def slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        over, every = u.unbind(1)
+        perfect = _is_perfect(over, every)
+        f = self.weighted(index, -(over - every).masked_fill(perfect, 0.0).exp())
+        change = f.masked_fill(perfect, 0.0)
+        return f, torch.stack([change, -change], 1)
 
     def project(self, u: Tensor) -> Tensor:
         """0 <= u_1 <= u_2, as their g are."""
         return torch.minimum(u, u[:, 1:]).clamp(min=ZERO)
+
+
+def _is_perfect(over: Tensor, every: Tensor) -> Tensor:
+    """Where precision is 1: u_1 > u_2, which no g has, or u_2 = 0, the limit of 0/0."""
+    return (over > every) | (every < 0.5 * ZERO)
+
+
+def is_classes(y: Tensor) -> bool:
+    """Whether y holds class labels, of which none can be missing."""
+    return y.dim() == 1 and not y.is_floating_point()
+
+
+def single(outputs: Tensor) -> Tensor:
+    """In float32 at least."""
+    return outputs.float() if outputs.dtype.itemsize < 4 else outputs
 
 
 def wide(outputs: Tensor) -> Tensor:
@@ -204,6 +247,67 @@ def shares(like: Tensor, mask: Tensor, weight: Tensor | None, index: Tensor, wha
     return mask.to(like.dtype) / count
 
 
+class LogHingeSums(torch.autograd.Function):
+    """log g + offset, g = sum_j w_j max(h_j - h_i + margin, 0)^2 over the positives and over all: (B, 2).
+
+    :data:`ZERO`, with gradient 0, where the sum is 0. One node of the graph in place of a dozen small ones, whose
+    bookkeeping took longer than the arithmetic.
+
+    Args:
+        h: (K,) scores.
+        anchor: (B,) where each h_i stands.
+        over: (K,) w of the positives, 0 elsewhere.
+        rest: (K,) w of the others, 0 elsewhere.
+        margin: of the hinge.
+        offset: a number.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, anchor: Tensor, over: Tensor, rest: Tensor, margin: float, offset: float
+    ) -> Tensor:
+        inside = _inside(h, anchor, margin)
+        g = _two_sums(inside, over, rest)
+        ctx.save_for_backward(h)
+        ctx.anchor, ctx.over, ctx.rest, ctx.margin, ctx.inside, ctx.g = anchor, over, rest, margin, inside, g
+        return wide(g).log().add_(offset).clamp_(min=ZERO)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        (h,), over, rest, inside, g = ctx.saved_tensors, ctx.over, ctx.rest, ctx.inside, ctx.g
+        if torch.is_grad_enabled():  # this derivative will be differentiated itself
+            inside = _inside(h, ctx.anchor, ctx.margin)
+            g = _two_sums(inside, over, rest)
+        # d log g_i = 2 sum_j w_j inside_ij d(h_j - h_i) / g_i; a positive stands in both sums
+        first, second = (2.0 * slope / _or_infinite(g)).to(h.dtype).t().contiguous()
+        both = first + second
+        others = torch.mv(inside.t(), both) * over + torch.mv(inside.t(), second) * rest
+        own = torch.mv(inside, over) * both + torch.mv(inside, rest) * second
+        return others.index_add(0, ctx.anchor, own, alpha=-1), None, None, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, h: Tensor, *_: None) -> Tensor:
+        change = 2.0 * ctx.inside * (h - h.index_select(0, ctx.anchor).unsqueeze(1))
+        first, rest = torch.mv(change, ctx.over), torch.mv(change, ctx.rest)
+        return torch.stack([first, first + rest], 1) / _or_infinite(ctx.g)
+
+
+def _inside(h: Tensor, anchor: Tensor, margin: float) -> Tensor:
+    """max(h_j - h_i + margin, 0): (B, K)."""
+    return (h - (h.index_select(0, anchor) - margin).unsqueeze(1)).relu_()
+
+
+def _two_sums(inside: Tensor, over: Tensor, rest: Tensor) -> Tensor:
+    square = inside.square()
+    first = torch.mv(square, over)
+    return torch.stack([first, first + torch.mv(square, rest)], 1)  # equal to the last bit where no other is inside
+
+
+def _or_infinite(g: Tensor) -> Tensor:
+    """g, and infinity in place of 0: what is divided by it is then 0."""
+    return g.masked_fill(g <= 0.0, math.inf)
+
+
 def scaled(loss: Surrogate, x: Tensor, mask: Tensor) -> tuple[Tensor | float, Tensor]:
     """l(x) as exp(log_scale) * values, so that an l made of exponentials does not vanish, however small it is.
 
@@ -215,7 +319,12 @@ def scaled(loss: Surrogate, x: Tensor, mask: Tensor) -> tuple[Tensor | float, Te
     Returns:
         log_scale, (B, 1) without graph or 0, and values (B, K).
     """
-    return _scaled_logistic(loss.sharpness, x, mask) if isinstance(loss, Logistic) else (0.0, loss(x))
+    if isinstance(loss, Logistic):
+        return _scaled_logistic(loss.sharpness, x, mask)
+    if isinstance(loss, SquaredHinge):
+        inside = (x + loss.margin).relu()
+        return math.log(loss.scale), inside * inside
+    return 0.0, loss(x)
 
 
 def _scaled_logistic(sharpness: float, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -232,8 +341,10 @@ def _scaled_logistic(sharpness: float, x: Tensor, mask: Tensor) -> tuple[Tensor,
 
 def log_or_zero(g: Tensor, log_scale: Tensor | float) -> Tensor:
     """log_scale + log g; :data:`ZERO`, with gradient 0, where g is 0."""
-    positive = g > 0.0
-    return torch.where(positive, log_scale + torch.where(positive, g, 1.0).log(), ZERO)
+    if g.device.type == "cpu" and float(g.detach().amin()) > 0.0:  # on an accelerator this look would make it wait
+        return g.log() + log_scale
+    zero = g <= 0.0
+    return (g.masked_fill(zero, 1.0).log() + log_scale).masked_fill(zero, ZERO)
 
 
 def _tasks(block_task: Tensor, num_blocks: int, anchors: str) -> Tensor:

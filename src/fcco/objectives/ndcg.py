@@ -65,12 +65,13 @@ def with_own(
     """
     if batch.weight is not None:
         return among, batch.weight
-    own = torch.arange(len(batch), device=anchor.device) == anchor.unsqueeze(1)
     others = among & (batch.id != batch.id[anchor].unsqueeze(1))
     count = others.sum(1)
     _refuse_empty(torch.where(size == 1, 1, count), index, what)
     share = (size - 1) / (size * count.clamp(min=1))
-    return own | others, own / size.unsqueeze(1) + others * share.unsqueeze(1)
+    place = anchor.unsqueeze(1)
+    weight = (others * share.unsqueeze(1)).scatter_(1, place, size.reciprocal().unsqueeze(1))
+    return others.scatter_(1, place, True), weight
 
 
 class PairObjective(OutputObjective):

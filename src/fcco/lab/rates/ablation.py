@@ -27,8 +27,8 @@ from fcco.lab.rates.journeys import start
 from fcco.lab.rates.loop import Loop
 from fcco.lab.rates.problems import Problem, curved, paired
 from fcco.methods import Method
+from fcco.watch import THRESHOLD
 
-THRESHOLD = 0.5  # of rho: above it the formula does not pay
 WORSE = 1.25  # how much larger than with gamma = 0 a mean norm must be to count as worse
 CONSTANTS = (1.0, 4.0, 16.0)
 

@@ -71,18 +71,22 @@ def travel(setting: Setting, lanes: Sequence[Sequence[Stage]], mu: Sequence[floa
 @final
 @dataclass
 class Norms:
-    """Running means of ||grad F(w_t)|| and of its square, looked at every few steps."""
+    """Running means of ||grad F(w_t)||, of its square, and of ||z - grad F||^2, looked at every few steps."""
 
     every: int = 4
     count: int = 0
     total: Tensor | float = 0.0
     squares: Tensor | float = 0.0
+    errors: Tensor | float = 0.0
 
     def look(self, loop: Loop) -> None:
         """Take in w_t, t counted from 0."""
         if loop.t % self.every == 0:
-            norm = loop.problem.gradient(loop.w).norm(dim=-1)  # (L, S)
+            gradient = loop.problem.gradient(loop.w)
+            norm = gradient.norm(dim=-1)  # (L, S)
             self.total, self.squares, self.count = self.total + norm, self.squares + norm * norm, self.count + 1
+            if loop.z is not None:
+                self.errors = self.errors + (loop.z - gradient).square().sum(-1)
 
     def mean(self) -> Array:
         """The mean of ||grad F|| so far (L, S)."""
@@ -92,22 +96,41 @@ class Norms:
         """The root of the mean of ||grad F||^2 so far (L, S)."""
         return _array((torch.as_tensor(self.squares) / self.count).sqrt())
 
+    def error_of_z(self) -> Array:
+        """The root of the mean of ||z - grad F||^2 so far (L, S)."""
+        return _array((torch.as_tensor(self.errors) / self.count).sqrt())
 
-def norms_at(journey: Iterator[Loop], marks: Sequence[int]) -> tuple[Array, Array, Array]:
-    """Mean and root mean square of ||grad F|| over the first T steps for each T in marks, and the samples then.
 
-    Returns:
-        (K, L, S), (K, L, S), (K,).
+@final
+@dataclass(frozen=True)
+class Found:
+    """Over the first T steps for each T of K marks.
+
+    Attributes:
+        means: of ||grad F||, (K, L, S).
+        roots: of the mean ||grad F||^2, (K, L, S).
+        errors: of z, roots of the mean ||z - grad F||^2, (K, L, S).
+        samples: (K,).
     """
+
+    means: Array
+    roots: Array
+    errors: Array
+    samples: Array
+
+
+def norms_at(journey: Iterator[Loop], marks: Sequence[int]) -> Found:
+    """What the marked steps have seen so far."""
     norms, wanted = Norms(), set(marks)
-    means, roots, samples = [], [], []
+    means, roots, errors, samples = [], [], [], []
     for loop in journey:
         if loop.t in wanted and loop.t > 0:
             means.append(norms.mean())
             roots.append(norms.root_mean_square())
+            errors.append(norms.error_of_z())
             samples.append(loop.samples)
         norms.look(loop)
-    return np.stack(means), np.stack(roots), np.array(samples, dtype=np.float64)
+    return Found(np.stack(means), np.stack(roots), np.stack(errors), np.array(samples, dtype=np.float64))
 
 
 def gaps_at(journey: Iterator[Loop], marks: Sequence[int], optimum: float, stop: float = 0.0) -> tuple[Array, Array]:

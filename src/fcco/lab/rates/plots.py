@@ -14,9 +14,10 @@ matplotlib.use("Agg")
 import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter, NullLocator
 
-from fcco.lab.rates.ablation import THRESHOLD
 from fcco.lab.rates.fit import Curve, Outcome
+from fcco.watch import THRESHOLD
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -47,11 +48,23 @@ def _panels(panels: dict[str, list[Curve]], path: Path) -> Path:
             _curve(axis, curve, names.index(curve.name) % len(COLOURS))
         axis.set_xlabel(curves[0].x_label)
         axis.set_ylabel(curves[0].y_label)
+        _ticks(axis, curves)
         axis.legend(fontsize=7.5)
         axis.grid(alpha=0.25, which="major")
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
     return _save(figure, path)
+
+
+def _ticks(axis: Axes, curves: Sequence[Curve]) -> None:
+    """Ticks at the points where they are few: a logarithmic axis over less than a decade labels too many of its own."""
+    points = sorted({x for curve in curves for x in curve.x})
+    if curves[0].log_x and len(points) <= 8:
+        axis.set_xticks(points, labels=[f"{x:.3g}" for x in points])
+        axis.xaxis.set_minor_locator(NullLocator())
+    values = [y for curve in curves for y in curve.y]
+    if max(values) > 10 * min(values):
+        axis.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _curve(axis: Axes, curve: Curve, style: int) -> None:

@@ -134,7 +134,7 @@ def tune(plan: Plan, form: Form) -> tuple[Constants, float]:
 
     def norms(lanes: list[Constants], steps: int) -> Array:
         journey = travel(setting, [forms.decaying(form, sizes, c, steps) for c in lanes])
-        return np.asarray(norms_at(journey, [steps])[0][0].mean(-1))
+        return np.asarray(norms_at(journey, [steps]).means[0].mean(-1))
 
     chosen = candidates[fit.best(norms(candidates, plan.horizon))]
     return chosen, float(norms([chosen], 2 * plan.horizon)[0])
@@ -149,7 +149,7 @@ def _setting(plan: Plan, form: Form, sizes: Sizes) -> Setting:
 def decline(plan: Plan, form: Form, sizes: Sizes, c: Constants, level: float) -> tuple[Array, Array]:
     """The running mean of ||grad F|| (K, S) at steps (K,), until its mean is clearly below the level."""
     norms, steps, means = Norms(), [], []
-    turn = 64
+    turn = 16
     for loop in travel(_setting(plan, form, sizes), [forms.decaying(form, sizes, c, plan.longest)]):
         norms.look(loop)
         if loop.t >= turn:
@@ -162,11 +162,12 @@ def decline(plan: Plan, form: Form, sizes: Sizes, c: Constants, level: float) ->
 
 
 def crossing(steps: Array, means: Array, level: float) -> float:
-    """Where a falling curve first passes a level, interpolated in logarithms; its end where it never does."""
+    """Where a falling curve first passes a level, interpolated in logarithms; its end where it never does, its
+    start where it begins below."""
     below = np.flatnonzero(means <= level)
-    if not below.size:
-        return float(steps[-1])
-    k = max(int(below[0]), 1)
+    k = int(below[0]) if below.size else len(steps) - 1
+    if k == 0 or not below.size:
+        return float(steps[k])
     x, y = np.log(steps[k - 1 : k + 1]), np.log(means[k - 1 : k + 1])
     share = np.clip((np.log(level) - y[0]) / (y[1] - y[0]), 0.0, 1.0)
     return float(np.exp(x[0] + share * (x[1] - x[0])))

@@ -18,12 +18,13 @@ from fcco import _checks, schedules
 from fcco.lab.rates import fit, forms
 from fcco.lab.rates.fit import Array, Outcome
 from fcco.lab.rates.forms import Constants, Form, Sizes
-from fcco.lab.rates.journeys import Setting, norms_at, recipe, start, travel
+from fcco.lab.rates.journeys import Found, Setting, norms_at, recipe, start, travel
 from fcco.lab.rates.problems import Problem, curved
 from fcco.schedules import Rates, at
 from fcco.stages import Stage
 
 LABELS = ("samples", "||grad F||, mean over the run")
+ERROR_LABELS = ("samples", "||z - grad F||, root mean square")
 GRIDS = {
     Form.SOX: (np.geomspace(0.3, 10, 6), np.geomspace(0.1, 30, 6), np.geomspace(0.1, 10, 4)),
     Form.V1_LATE: (np.geomspace(0.03, 1, 6), np.geomspace(0.1, 100, 6), np.geomspace(0.003, 3, 4)),
@@ -57,39 +58,44 @@ class Plan:
 
 
 def add(
-    outcome: Outcome, plan: Plan, name: str, quantity: str, samples: Array, y: Array, claim: float, panel: str
+    outcome: Outcome,
+    plan: Plan,
+    name: str,
+    quantity: str,
+    samples: Array,
+    y: Array,
+    claim: float,
+    panel: str,
+    labels: tuple[str, str] = LABELS,
 ) -> None:
     """Log and fit a norm (K, S) against samples (K,)."""
     for x, row in zip(samples, y, strict=True):
         outcome.log(f"{name}: {quantity}", x, row)
     outcome.add(
         fit.measure("stationarity", name, quantity, samples, fit.averaged(y),
-                    plan.seeds, claim, labels=LABELS, panel=panel)
+                    plan.seeds, claim, labels=labels, panel=panel)
     )  # fmt: skip
 
 
-def theorem(plan: Plan, form: Form, m: int) -> tuple[Constants, Array, Array, Array]:
-    """Tuned constants; mean and root mean square norm (K, S) and samples (K,) at the longer horizons."""
+def theorem(plan: Plan, form: Form, m: int) -> tuple[Constants, Found]:
+    """Tuned constants, and what the longer horizons found."""
     problem, sizes, marks = curved(m), Sizes(m), plan.horizons()
     setting = Setting(problem, recipe(forms.METHOD[form], problem), start(problem, 1.0), plan.seeds)
     candidates = [Constants(*map(float, c)) for c in itertools.product(*GRIDS[form])]
     tuning = travel(setting, [forms.decaying(form, sizes, c, plan.horizon) for c in candidates])
-    chosen = candidates[fit.best(norms_at(tuning, [plan.horizon])[0][0].mean(-1))]
-    journey = travel(setting, [forms.decaying(form, sizes, chosen, marks[-1])])
-    means, roots, samples = norms_at(journey, marks)
-    return chosen, means[:, 0], roots[:, 0], samples
+    chosen = candidates[fit.best(norms_at(tuning, [plan.horizon]).means[0].mean(-1))]
+    return chosen, norms_at(travel(setting, [forms.decaying(form, sizes, chosen, marks[-1])]), marks)
 
 
-def theorem_v3(plan: Plan) -> tuple[float, Array, Array, Array]:
+def theorem_v3(plan: Plan) -> tuple[float, Found]:
     """v3's rates are constants (alpha = 1/I, beta = 1/n); only eta is tuned."""
     problem, marks = curved(plan.finite_m, n=plan.n), plan.horizons()
     period, beta = plan.finite_m * plan.n, 1 / plan.n
     setting = Setting(problem, recipe("msvr-v3", problem), start(problem, 1.0), plan.seeds)
     etas = np.geomspace(0.003, 0.3, 12).tolist()
     tuning = travel(setting, [[Stage(plan.horizon, eta, 1 / period, beta)] for eta in etas])
-    eta = etas[fit.best(norms_at(tuning, [plan.horizon])[0][0].mean(-1))]
-    means, roots, samples = norms_at(travel(setting, [[Stage(marks[-1], eta, 1 / period, beta)]]), marks)
-    return eta, means[:, 0], roots[:, 0], samples
+    eta = etas[fit.best(norms_at(tuning, [plan.horizon]).means[0].mean(-1))]
+    return eta, norms_at(travel(setting, [[Stage(marks[-1], eta, 1 / period, beta)]]), marks)
 
 
 def _constant_free(plan: Plan) -> dict[str, tuple[Problem, str, Callable[[int], Rates], float]]:
@@ -117,9 +123,15 @@ def normalised(plan: Plan, problem: Problem, method: str, rates: Callable[[int],
     setting = Setting(problem, recipe(method, problem), start(problem, 1.0), plan.seeds, normalize=True)
     scales, marks = np.geomspace(0.1, 10, 9).tolist(), plan.horizons()
     lanes = [[_stage(rates(plan.horizon), plan.horizon, scale)] for scale in scales]
-    scale = scales[fit.best(norms_at(travel(setting, lanes), [plan.horizon])[0][0].mean(-1))]
-    means, _, samples = norms_at(travel(setting, [[_stage(rates(t), t, scale)] for t in marks]), marks)
-    return scale, np.stack([means[k, k] for k in range(len(marks))]), samples
+    scale = scales[fit.best(norms_at(travel(setting, lanes), [plan.horizon]).means[0].mean(-1))]
+    found = norms_at(travel(setting, [[_stage(rates(t), t, scale)] for t in marks]), marks)
+    return scale, np.stack([found.means[k, k] for k in range(len(marks))]), found.samples
+
+
+def _add_theorem(outcome: Outcome, plan: Plan, name: str, found: Found, claim: float) -> None:
+    add(outcome, plan, name, "mean norm", found.samples, found.means[:, 0], claim, "theorems' rates: mean norm")
+    panel = "theorems' rates: root mean square"
+    add(outcome, plan, name, "root mean square", found.samples, found.roots[:, 0], claim, panel)
 
 
 def run(quick: bool, seeds: int) -> Outcome:
@@ -130,14 +142,15 @@ def run(quick: bool, seeds: int) -> Outcome:
     outcome = Outcome(settings=asdict(plan))
     tuned: dict[str, dict[str, float]] = {}
     for form, (m, claim) in CASES.items():
-        constants, means, roots, samples = theorem(plan, form, m)
+        constants, found = theorem(plan, form, m)
         tuned[form] = constants._asdict() | {"m": m}
-        add(outcome, plan, form, "mean norm", samples, means, claim, "theorems' rates: mean norm")
-        add(outcome, plan, form, "root mean square", samples, roots, claim, "theorems' rates: root mean square")
-    eta, means, roots, samples = theorem_v3(plan)
+        _add_theorem(outcome, plan, form, found, claim)
+        if form is not Form.V1_EARLY:  # whose alpha goes as T^(-1/3): no bound of its error is below T^(-1/6)
+            add(outcome, plan, form, "error of z", found.samples, found.errors[:, 0], claim,
+                "theorems' rates: error of z", ERROR_LABELS)  # fmt: skip
+    eta, found = theorem_v3(plan)
     tuned["MSVR-v3"] = {"eta": eta}
-    add(outcome, plan, "MSVR-v3", "mean norm", samples, means, -1 / 2, "theorems' rates: mean norm")
-    add(outcome, plan, "MSVR-v3", "root mean square", samples, roots, -1 / 2, "theorems' rates: root mean square")
+    _add_theorem(outcome, plan, "MSVR-v3", found, -1 / 2)
     for name, (problem, method, rates, claim) in _constant_free(plan).items():
         scale, means, samples = normalised(plan, problem, method, rates)
         tuned[f"{name}, constant-free"] = {"scale": scale}

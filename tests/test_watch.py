@@ -1,0 +1,96 @@
+"""The watch over MSVR's correction: its number against a literal one, its warning where the map is red."""
+
+import math
+import warnings
+
+import pytest
+import torch
+
+import fcco
+from fcco.trackers import Coefficients, Values
+from fcco.watch import EVERY, THRESHOLD, WINDOW, CorrectionWarning, CorrectionWatch
+
+
+def rows(seed, steps=WINDOW // EVERY):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.rand(3, 4, 2, generator=generator, dtype=torch.float64) + 0.5 for _ in range(steps)]
+
+
+def literal(looks, gamma, beta):
+    moved = sum(((g - before) ** 2).mean() for _, g, before in looks)
+    apart = sum(((g - u) ** 2).mean() for u, g, _ in looks)
+    return float(gamma**2 * moved / (beta * (2 - beta) * apart))
+
+
+def fed(looks, log=None, gamma=0.3, beta=0.2, jvp=False, new=None):
+    watch = CorrectionWatch(None if log is None else torch.tensor(log))
+    c = Coefficients(u=1 - beta, now=beta, beta=beta, **({"jvp": gamma} if jvp else {"previous": -gamma}))
+    for k, (u, g, before) in enumerate(looks):
+        v = Values(u, g, jvp=g - before) if jvp else Values(u, g, before)
+        watch.look(EVERY * (k + 1), c, v, new)
+    return watch.rho
+
+
+@pytest.mark.parametrize("jvp", [False, True])
+def test_rho_is_the_formula(jvp):
+    looks = rows(0)
+    assert fed(looks, jvp=jvp) == pytest.approx(literal(looks, 0.3, 0.2), rel=1e-12)
+
+
+def test_rho_of_logs_is_that_of_the_values_relative_to_u():
+    looks = rows(1)
+    relative = [(torch.ones_like(u), g / u, before / u) for u, g, before in looks]
+    logs = [[row.log() for row in look] for look in looks]
+    assert fed(logs, log=[True, True]) == pytest.approx(literal(relative, 0.3, 0.2), rel=1e-10)
+    mixed = [[torch.stack([a[:, 0].log(), a[:, 1]], 1) for a in look] for look in looks]
+    either = [[torch.stack([r[:, 0], a[:, 1]], 1) for r, a in zip(x, y, strict=True)]
+              for x, y in zip(relative, looks, strict=True)]  # fmt: skip
+    assert fed(mixed, log=[True, False]) == pytest.approx(literal(either, 0.3, 0.2), rel=1e-10)
+
+
+def test_extreme_logs_stay_finite():
+    looks = [(torch.full((4, 1), -400.0), torch.full((4, 1), 400.0), torch.full((4, 1), 0.0))] * (WINDOW // EVERY)
+    assert math.isfinite(fed(looks, log=[True]))
+
+
+def test_blocks_met_for_the_first_time_do_not_count():
+    looks = rows(2)
+    spoilt = [(torch.cat([u[:2], 100 + u[2:]]), g, before) for u, g, before in looks]
+    new = torch.tensor([False, False, True, True])
+    assert fed(spoilt, new=new) == pytest.approx(literal([[x[:2] for x in look] for look in looks], 0.3, 0.2))
+
+
+def run(method, lr, m=80, b1=1, steps=2 * WINDOW):
+    """g_i(w; xi) = a_i . w + noise, f = sqrt(1 + u^2) + 3/4 sin u: the map's problem, but for the curvature of g."""
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(m, 5, generator=generator, dtype=torch.float64)
+    w = torch.nn.Parameter(torch.ones(5, dtype=torch.float64))
+    objective = fcco.objective(
+        lambda i, xi: ((a[i] + 0.5 * xi[:, :5]) @ w + 1.0 + xi[:, 5]).unsqueeze(1),
+        lambda i, u: ((1 + u * u).sqrt() + 0.75 * u.sin()).squeeze(1),
+        num_blocks=m,
+        parameters=[w],
+    )
+    solver = fcco.Solver(objective, torch.optim.SGD([w], lr=lr), method, u0=0.0)
+    for _ in range(steps):
+        index = torch.randperm(m, generator=generator)[:b1]
+        solver.step(index, torch.randn(b1, 6, generator=generator, dtype=torch.float64))
+    return solver
+
+
+@pytest.mark.parametrize("name", ["msvr-v1", "msvr-v2"])
+def test_the_red_region_is_warned_of_once(name):
+    with pytest.warns(CorrectionWarning, match=r"above 0.5 it does harm.*gamma=0") as caught:
+        solver = run(fcco.METHODS[name](alpha=0.1, beta=0.1), lr=0.3)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert solver.correction_share > THRESHOLD
+
+
+def test_the_other_regions_are_silent():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run(fcco.msvr_v2(alpha=0.1, beta=0.1), lr=0.001).correction_share < THRESHOLD
+        assert run(fcco.msvr_v2(alpha=0.1, beta=0.1), lr=0.03, m=4, b1=2).correction_share < THRESHOLD
+        assert run(fcco.msvr_v2(alpha=0.1, beta=0.1, gamma=0.0), lr=0.3).correction_share == 0.0
+        assert run(fcco.sox(alpha=0.1, beta=0.1), lr=0.3).correction_share is None
