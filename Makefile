@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all check format bench clean
+.PHONY: help setup demo test test-all check format bench peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +42,10 @@ format: $(STAMP) ## let ruff format and mend what it can
 
 bench: $(STAMP) ## measure step times against a plain SGD step
 	$(BIN)/python benchmarks/step_time.py
+
+peers: $(STAMP) ## measure against LibAUC (installed without its dependencies)
+	$(BIN)/python -m pip install -q --no-input --disable-pip-version-check --no-deps libauc==2.0.1 </dev/null
+	$(BIN)/python benchmarks/peers.py
 
 clean: ## remove .venv, caches and build outputs
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

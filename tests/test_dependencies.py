@@ -17,7 +17,7 @@ LAYERS = (
     ("_checks",),
     ("schedules", "objective", "blocks", "rewind", "jvp", "report", "reservoir", "adaptive"),
     ("trackers", "estimators", "evaluate", "ranks", "checkpoint", "sampling"),
-    ("methods", "fullpass", "objectives"),
+    ("methods", "fullpass", "objectives", "watch"),
     ("anchor", "diagnose", "memory", "_arguments"),
     ("state",),
     ("solver",),

@@ -60,7 +60,7 @@ def test_blocks_met_for_the_first_time_do_not_count():
     assert fed(spoilt, new=new) == pytest.approx(literal([[x[:2] for x in look] for look in looks], 0.3, 0.2))
 
 
-def run(method, lr, m=80, b1=1, steps=2 * WINDOW):
+def run(method, lr, m=80, b1=1, steps=WINDOW):
     """g_i(w; xi) = a_i . w + noise, f = sqrt(1 + u^2) + 3/4 sin u: the map's problem, but for the curvature of g."""
     generator = torch.Generator().manual_seed(0)
     a = torch.randn(m, 5, generator=generator, dtype=torch.float64)

@@ -30,7 +30,7 @@ class Randomness:
     def __init__(self, module: nn.Module) -> None:
         devices = {p.device for p in module.parameters()} | {b.device for b in module.buffers()}
         self._cuda = sorted({d.index or 0 for d in devices if d.type == "cuda"})
-        self._numpy = NumpyState()
+        self._python, self._numpy = PythonState(), NumpyState()
         self._generators = [
             value for part in module.modules() for value in vars(part).values() if isinstance(value, torch.Generator)
         ]
@@ -40,7 +40,7 @@ class Randomness:
         return {
             "torch": torch.get_rng_state(),
             "cuda": [torch.cuda.get_rng_state(index) for index in self._cuda],
-            "python": random.getstate(),
+            "python": self._python.get(),
             "own": [generator.get_state() for generator in self._generators],
             "numpy": self._numpy.get(),
         }
@@ -48,7 +48,9 @@ class Randomness:
     def state_dict(self) -> dict[str, Any]:
         """The states as tensors and plain values (they load with ``weights_only=True``)."""
         state = self.capture()
-        if state["numpy"] is not None:
+        if isinstance(state["numpy"], dict):  # of another generator than the usual one
+            state["numpy"] = _plain(state["numpy"])
+        elif state["numpy"] is not None:
             name, keys, *rest = state["numpy"]
             state["numpy"] = (str(name), torch.from_numpy(keys.astype("int64")), *rest)
         return state
@@ -56,7 +58,7 @@ class Randomness:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Put the states of :meth:`state_dict` back."""
         numpy = state["numpy"]
-        if numpy is not None:
+        if isinstance(numpy, tuple):
             numpy = (numpy[0], numpy[1].numpy().astype("uint32"), *numpy[2:])
         self.restore(state | {"numpy": numpy})
 
@@ -73,6 +75,37 @@ class Randomness:
 
 
 @final
+class PythonState:
+    """The state of Python's global generator, 625 numbers: read only where its memory has changed."""
+
+    def __init__(self) -> None:
+        self._told = _memory_tells()
+        self._seen: object = None
+        self._state: Any = None
+
+    def get(self) -> Any:
+        """The state as ``random.getstate`` gives it."""
+        memory = _own_memory(random.getstate.__self__) if self._told else None  # type: ignore[attr-defined]
+        if memory is None or memory != self._seen:
+            self._state, self._seen = random.getstate(), memory
+        return self._state
+
+
+def _own_memory(generator: random.Random) -> object:
+    return ctypes.string_at(id(generator), generator.__sizeof__()), getattr(generator, "gauss_next", None)
+
+
+def _memory_tells() -> bool:
+    """Whether a generator keeps its state in its own memory, as CPython's does: tried, not assumed."""
+    trial = random.Random(0)
+    before = _own_memory(trial)
+    trial.random()
+    after = _own_memory(trial)
+    trial.seed(0)
+    return before != after and before == _own_memory(trial)
+
+
+@final
 class NumpyState:
     """The state of numpy's global generator; reading it takes 0.1 ms, so it is read only where it has changed."""
 
@@ -85,12 +118,19 @@ class NumpyState:
         numpy = sys.modules.get("numpy")
         if numpy is None:
             return None
-        memory = _memory(numpy.random.get_bit_generator()) if hasattr(numpy.random, "get_bit_generator") else None
+        memory = _memory(numpy.random.get_bit_generator())
         if memory is None or memory != self._seen:
-            self._state = numpy.random.get_state()
+            self._state = numpy.random.get_state(legacy=memory is not None)
             # a second normal number kept for later lies elsewhere: where there is one, the memory does not tell
             self._seen = None if memory is None or self._state[3] else memory
         return self._state
+
+
+def _plain(state: Any) -> Any:
+    """Arrays as lists, through all levels."""
+    if isinstance(state, dict):
+        return {name: _plain(value) for name, value in state.items()}
+    return state.tolist() if hasattr(state, "tolist") else state
 
 
 def _memory(generator: Any) -> bytes | None:

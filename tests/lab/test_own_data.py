@@ -195,7 +195,6 @@ def test_npz_table(tmp_path: Path) -> None:
 
 
 def test_parquet(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     import pandas
 
     pandas.DataFrame({"a": range(10), "y": [0.0, 1.0, None, 0.0, 1.0] * 2}).to_parquet(tmp_path / "t.parquet")
@@ -207,7 +206,7 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for name in ("pyarrow", "fastparquet"):
         monkeypatch.setitem(sys.modules, name, None)
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
-    with pytest.raises(ImportError, match=r"reading .parquet needs pyarrow: pip install pyarrow"):
+    with pytest.raises(ImportError, match=r"reading .parquet needs pyarrow: pip install 'fcco\[parquet\]'"):
         from_table(tmp_path / "t.parquet", "y")
 
 

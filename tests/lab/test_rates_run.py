@@ -1,6 +1,7 @@
 """Fits, verdicts, the rule of the ablation, and what a run leaves behind."""
 
 import csv
+import gzip
 import json
 
 import numpy as np
@@ -102,7 +103,7 @@ def test_run_writes_everything(stubbed, tmp_path):
     content = json.loads((tmp_path / "rates.json").read_text())
     assert content["experiments"]["tracking"]["rows"][1]["verdict"] == "misses: steeper"
     assert {"command", "commit", "seeds", "environment", "time"} <= content["facts"].keys()
-    with (tmp_path / "raw" / "tracking.csv").open() as file:
+    with gzip.open(tmp_path / "raw" / "tracking.csv.gz", "rt") as file:
         lines = list(csv.reader(file))
     assert lines[0] == ["series", "x", "setting", "seed", "value"]
     assert len(lines) == 1 + 2 * 3 * 3

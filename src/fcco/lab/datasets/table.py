@@ -180,7 +180,7 @@ def _from_pandas(path: Path, parquet: bool) -> Table:
         else:
             frame = pandas.read_csv(path, encoding="utf-8-sig", keep_default_na=False, na_values=[""])
     except ImportError as error:
-        raise ImportError("reading .parquet needs pyarrow: pip install pyarrow") from error
+        raise ImportError("reading .parquet needs pyarrow: pip install 'fcco[parquet]'") from error
     except (ValueError, OSError, EOFError) as error:  # pandas' parser errors are ValueErrors
         raise DataError(f"{path.name} is truncated or damaged ({error})") from error
     if frame.columns.duplicated().any():

@@ -60,7 +60,7 @@ def _ticks(axis: Axes, curves: Sequence[Curve]) -> None:
     """Ticks at the points where they are few: a logarithmic axis over less than a decade labels too many of its own."""
     points = sorted({x for curve in curves for x in curve.x})
     if curves[0].log_x and len(points) <= 8:
-        axis.set_xticks(points, labels=[f"{x:.3g}" for x in points])
+        axis.set_xticks(points, labels=[f"{x:g}" for x in points])
         axis.xaxis.set_minor_locator(NullLocator())
     values = [y for curve in curves for y in curve.y]
     if max(values) > 10 * min(values):

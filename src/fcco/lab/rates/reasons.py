@@ -51,6 +51,10 @@ _SMOOTH = (
 _KINK = "Blocks away from the kink of f' have no bias at all; their share falls with B2 until few are left (last two)."
 _LINEAR = "On this problem v3 converges linearly near the stationary point, so the sum of the norms is finite: 1/T."
 _SMALL = "At small steps the corrections are all but 0, and so are the differences: 0.1 %."
+_EARLY = (
+    "The mean over the run holds the first steps, where alpha is not small; the slope comes nearer with T (last two)."
+)
+_OPEN = "Not resolved: the interval holds both sides."
 _CONSTANTS = (
     "Both fall as 1/samples in theory, so the claim is about constants. On this problem the formula's gamma = 20 "
     "holds v2 to a step a tenth of SOX's, and w averages SOX's noise better (see v2's slope)."
@@ -86,11 +90,14 @@ REASONS: tuple[tuple[str, str, str], ...] = (
     ("stationarity: MSVR-v2: mean norm", "flatter", _AVERAGED),
     ("stationarity: MSVR-v2: root mean square", "flatter", _AVERAGED),
     ("stationarity: MSVR-v3: mean norm", "steeper", _LINEAR),
+    ("stationarity: SOX: error of z", "flatter", _EARLY),
+    ("stationarity: MSVR-v2: error of z", "flatter", _EARLY),
     ("convex: MSVR-v2: gap against samples, strongly convex", "flatter", _AVERAGED),
     ("convex: MSVR-v1: gap against samples, strongly convex", "flatter", _V1_STAGES),
     ("convex: MSVR-v1: samples to one gap", "flatter", _BOUND),
     ("convex: SOX: samples to one gap", "flatter", _BOUND),
     ("convex: SOX: samples times gap", "", _CONSTANTS),
+    ("convex: MSVR-v1: samples times gap", "", _OPEN),
     ("convex: MSVR-v2: gap against samples, convex", "steeper", _BOUND),
     ("convex: MSVR-v1: gap against samples, convex", "steeper", _BOUND),
     ("convex: SOX: gap against samples, convex", "steeper", _BOUND),

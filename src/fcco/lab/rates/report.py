@@ -1,8 +1,9 @@
-"""What a run leaves behind: a table in Markdown, everything in JSON, the raw numbers in CSV."""
+"""What a run leaves behind: a table in Markdown, everything in JSON, the raw numbers in compressed CSV."""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import platform
 import subprocess
@@ -78,14 +79,14 @@ def with_reasons(rows: Sequence[Row], quick: bool) -> list[Row]:
 
 
 def write(out: Path, outcomes: Mapping[str, Outcome], facts: Mapping[str, Any]) -> list[Row]:
-    """Write table.md, rates.json and raw/*.csv under ``out``; returns all rows."""
+    """Write table.md, rates.json and raw/*.csv.gz under ``out``; returns all rows."""
     (out / "raw").mkdir(parents=True, exist_ok=True)
     rows = [row for outcome in outcomes.values() for row in outcome.rows]
     (out / "table.md").write_text(markdown(rows, facts), encoding="utf-8")
     content = {"facts": dict(facts), "experiments": {name: one.as_dict() for name, one in outcomes.items()}}
     (out / "rates.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     for name, outcome in outcomes.items():
-        with (out / "raw" / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+        with gzip.open(out / "raw" / f"{name}.csv.gz", "wt", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["series", "x", "setting", "seed", "value"])
             writer.writerows((s, f"{x:.8g}", where, seed, f"{value:.8g}") for s, x, where, seed, value in outcome.raw)

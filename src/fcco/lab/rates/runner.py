@@ -58,7 +58,7 @@ def _all(names: list[str], quick: bool, seeds: int, jobs: int) -> dict[str, tupl
 def run(
     quick: bool = False, out: Path = Path("rates"), only: list[str] | None = None, seeds: int = 16, jobs: int = 2
 ) -> list[Row]:
-    """Run the experiments and write table.md, rates.json, raw/*.csv and a figure each under ``out``.
+    """Run the experiments and write table.md, rates.json, raw/*.csv.gz and a figure each under ``out``.
 
     Args:
         quick: short runs, under a minute; their slopes are rough.

@@ -1,0 +1,78 @@
+"""What a full pass sees of a network with BatchNorm: batches composed as in training, or plain chunks of the data.
+
+A ResNet18 is trained a little; then, at fixed weights, the mean of g over many training draws is the truth that v3's
+anchor should hold, and the two kinds of full pass are set against it.
+
+Run: .venv/bin/python benchmarks/batchnorm.py --out results/bench/batchnorm.json    (minutes on two cores)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fcco.fullpass import full_values
+from fcco.lab.config import TrainConfig
+from fcco.lab.parts import build
+
+
+def endless(loader: Any) -> Iterator[Any]:
+    while True:
+        yield from loader
+
+
+def size(x: Tensor) -> float:
+    """Root mean square over the tasks of the rows' norms."""
+    return float(x.square().sum(1).mean().sqrt())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=40, help="of training before")
+    parser.add_argument("--draws", type=int, default=200, help="training batches whose mean is the truth")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    started = time.perf_counter()
+    parts = build(TrainConfig(dataset="digits", model="resnet18", method="sox", lr=0.002, samples_per_block=32, seed=0))
+    solver, draws = parts.solver, endless(parts.loader)
+    for _ in range(given.steps):
+        solver.step(*next(draws))
+    evaluator, table = solver._evaluator, solver.table
+    total, squares = torch.zeros(2, table.num_blocks, table.dim)
+    count = torch.zeros(table.num_blocks, 1)
+    with torch.no_grad():
+        passes = {
+            "composed": full_values(evaluator, table, parts.exact_pass)[0],
+            "plain": full_values(evaluator, table, parts.loader.full_pass)[0],
+        }
+        for _ in range(given.draws):
+            index, batch = next(draws)
+            g = evaluator.inner(index, (batch,))
+            total[index] += g
+            squares[index] += g.square()
+            count[index] += 1
+    mean = total / count
+    error = ((squares / count - mean.square()).clamp(min=0) / count).sqrt()
+    found = {
+        "size of g": size(mean),
+        "standard error of the mean over draws": size(error),
+        "seconds": round(time.perf_counter() - started),
+        "settings": {"steps": given.steps, "draws": given.draws, "torch": torch.__version__},
+    }
+    found |= {f"{name} pass less the mean over draws": size(g - mean) for name, g in passes.items()}
+    text = json.dumps(found, indent=1)
+    print(text)
+    if given.out:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
