@@ -3,6 +3,7 @@
 import datetime
 import inspect
 import os
+import time
 import warnings
 
 import torch
@@ -11,6 +12,7 @@ import torch.multiprocessing as mp
 from torch import nn
 
 import fcco
+from fcco import checkpoint
 from fcco.blocks import rank_and_world
 from tests.trials import FINITE_SUM, recipe
 
@@ -242,3 +244,21 @@ def too_few_blocks():
 
 def uneven_sampler():
     fcco.BlockSampler(BLOCKS, 3)
+
+
+def save_and_read(path, delay=0.3):
+    """Rank 0 writes slowly; what the other reads at once afterwards."""
+    if rank_and_world()[0] == 0:
+        write = checkpoint._write
+
+        def slowly(*arguments):
+            time.sleep(delay)
+            write(*arguments)
+
+        checkpoint._write = slowly
+    try:
+        fcco.save(path, nn.Linear(2, 1))
+    finally:
+        if rank_and_world()[0] == 0:
+            checkpoint._write = write
+    return checkpoint.read(path)["parts"]

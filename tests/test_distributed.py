@@ -72,6 +72,17 @@ def test_saved_on_two_ranks_and_continued_on_one(name, pair, tmp_path):
     assert_close([one, one], alone(name))
 
 
+def test_no_rank_goes_on_before_the_file_is_there(pair, tmp_path):
+    assert pair.run(ranks.save_and_read, path=str(tmp_path / "slow.pt")) == [["Linear"], ["Linear"]]
+
+
+def test_a_failed_write_is_raised_on_every_rank(pair, tmp_path):
+    first, second = pair.run(ranks.save_and_read, path=str(tmp_path / "nowhere" / "run.pt"))
+    assert first[0] == "FileNotFoundError"
+    assert second[0] == "OSError"
+    assert "rank 0 could not write" in second[1]
+
+
 @pytest.mark.parametrize("name", MOVED)
 def test_saved_on_one_rank_and_continued_on_two(name, pair, tmp_path):
     ranks.train(name, last=4, save=tmp_path / "one.pt")

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from fcco.blocks import rank_and_world
+from fcco.blocks import gather_objects, rank_and_world
 
 _FORMAT = "fcco checkpoint"
 _VERSION = 1
@@ -38,7 +38,7 @@ def save(path: str | os.PathLike[str], *parts: Stateful) -> None:
     Args:
         path: the file; written aside first (``path`` + ``.partial``), flushed, then renamed.
         parts: solver, loader, scheduler, ...: whatever has a ``state_dict``. Under torch.distributed call it on
-            every rank: the states are collective, rank 0 writes.
+            every rank: the states are collective, rank 0 writes, and all return (or raise) when it has.
     """
     target = Path(path)
     _refuse_stateless(parts)
@@ -52,8 +52,17 @@ def save(path: str | os.PathLike[str], *parts: Stateful) -> None:
         "states": states,
         "digest": _digest(states),
     }
+    failed: OSError | None = None
     if rank_and_world()[0] == 0:
-        _write(target, content)
+        try:
+            _write(target, content)
+        except OSError as error:
+            failed = error
+    told = gather_objects(None if failed is None else str(failed))[0]  # no rank goes on before the file is there
+    if failed is not None:
+        raise failed
+    if told is not None:
+        raise OSError(f"rank 0 could not write {target}: {told}")
 
 
 def _refuse_stateless(parts: tuple[Any, ...]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 import fcco
 from fcco.fullpass import FullPass, full_values
-from fcco.lab.config import TrainConfig
-from fcco.lab.parts import Parts, build
 from fcco.lab.passes import ComposedPass, depends_on_company
 from fcco.objectives import MultiTaskAUC
 from fcco.sampling import BlockLoader
@@ -59,18 +57,6 @@ def measure(solver: fcco.Solver, loader: BlockLoader, plain: FullPass, composed:
         return float(rows.square().sum(1).mean().sqrt())
 
     return Gaps(size(mean), size(error), off(plain), off(composed))
-
-
-def gaps_of(parts: Parts, steps: int, epochs: int) -> Gaps:
-    """Train some steps, then compare."""
-    while parts.solver.t < steps:
-        for index, batch in parts.loader:
-            parts.solver.step(index, batch)
-            if parts.solver.t >= steps:
-                break
-    composed = parts.exact_pass
-    assert isinstance(composed, ComposedPass)
-    return measure(parts.solver, parts.loader, parts.loader.full_pass, composed, epochs)
 
 
 def normalised(classes: int, features: int) -> tuple[MultiTaskAUC, Tensor, Tensor]:
@@ -123,10 +109,3 @@ def test_missing_labels_and_several_labels_are_covered_too() -> None:
     plain, _ = full_values(solver._evaluator, solver.table, loader.full_pass)
     found, _ = full_values(solver._evaluator, solver.table, ComposedPass(loader, x, seed=1))
     torch.testing.assert_close(found, plain, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.slow
-def test_the_difference_on_a_resnet() -> None:
-    config = TrainConfig(model="resnet18", method="sox", lr=0.002, samples_per_block=32, tensorboard=False)
-    found = gaps_of(build(replace(config, dataset="digits")), steps=18, epochs=6)
-    assert found.composed < found.plain

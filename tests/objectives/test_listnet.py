@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from fcco.objectives.base import log_mean_exp_over
 from fcco.objectives.listnet import ListNet, top_one
 from fcco.sampling.batch import Batch
 from fcco.sampling.queries import QueryItemLoader
@@ -147,3 +148,44 @@ def test_errors_name_what_is_wrong():
         listnet(torch.zeros(N), block_weight=-torch.ones(N))
     with pytest.raises(ValueError, match="block_item must be"):
         listnet(torch.zeros(N), block_item=torch.zeros(0, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 400.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_by_query_equal_those_over_pairs(seed, scale):
+    """Whole queries and parts of them, scores that dominate their query and scores that vanish in it."""
+    generator = torch.Generator().manual_seed(seed)
+    found = []
+    for by_pairs in (False, True):
+        generator.manual_seed(seed)
+        h = scale * torch.randn(N, generator=generator, dtype=torch.float64)
+        objective = listnet(h.requires_grad_())
+        here = torch.randperm(N, generator=generator)[: N - seed]
+        index = here[torch.randperm(len(here), generator=generator)]
+        several = [i for i in index.tolist() if (QUERY[here] == QUERY[i]).sum() > 1 or (QUERY[i] == QUERY).sum() == 1]
+        index = torch.tensor(several)
+        anchor = torch.tensor([here.tolist().index(i) for i in several])
+        batch = Batch(here, here, anchor=anchor)
+        outputs = objective.outputs(here)
+        if by_pairs:
+            x, entering, weight = objective.pairs(index, outputs, batch)
+            g = log_mean_exp_over(x, entering, weight, index, "items")
+        else:
+            g = objective.values(index, outputs, batch).squeeze(1)
+        slope = torch.rand(len(index), generator=generator, dtype=torch.float64)
+        (gradient,) = torch.autograd.grad(g, objective.model.rows, slope)
+        found.append((g.detach(), gradient))
+    (g, gradient), (wanted, wanted_gradient) = found
+    assert torch.allclose(g, wanted, rtol=1e-13, atol=1e-13)
+    assert torch.allclose(gradient, wanted_gradient, rtol=1e-10, atol=1e-13)
+
+
+def test_items_that_come_twice_are_summed_over_pairs():
+    objective = listnet(torch.randn(N, dtype=torch.float64))
+    here = torch.cat([torch.arange(N), torch.arange(2)])
+    batch = Batch(here, here, anchor=torch.arange(N))
+    index = torch.arange(N)
+    outputs = objective.outputs(here)
+    x, entering, weight = objective.pairs(index, outputs, batch)
+    wanted = log_mean_exp_over(x, entering, weight, index, "items")
+    assert torch.equal(objective.values(index, outputs, batch).squeeze(1), wanted)

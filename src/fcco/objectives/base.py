@@ -95,24 +95,33 @@ def mean_over(values: Tensor, mask: Tensor, weight: Tensor | None, index: Tensor
     if weight is not None:
         return torch.where(mask, values * weight.to(values.dtype), zero).sum(1)
     count = mask.sum(1)
-    _refuse_empty(count, index, what)
+    refuse_empty(count, index, what)
     return torch.where(mask, values, zero).sum(1) / count
 
 
 def log_mean_exp_over(values: Tensor, mask: Tensor, weight: Tensor | None, index: Tensor, what: str) -> Tensor:
-    """log of the mean of exp(values) over the marked examples, stably; as :func:`mean_over` else."""
+    """log of the mean of exp(values) over the marked examples, stably; as :func:`mean_over` else.
+
+    Args:
+        values: (B, K), or (B, V, K): V means over the same examples.
+
+    Returns:
+        (B,) or (B, V).
+    """
     if weight is None:
         count = mask.sum(1)
-        _refuse_empty(count, index, what)
+        refuse_empty(count, index, what)
         log_weight = torch.zeros_like(mask, dtype=values.dtype) - count.to(values.dtype).log().unsqueeze(1)
     else:
         log_weight = weight.to(values.dtype).log()
-    total: Tensor = LogSumExp.apply(values, log_weight.masked_fill(~mask, -torch.inf))  # type: ignore[no-untyped-call]
+    log_weight = log_weight.masked_fill(~mask, -torch.inf)
+    total: Tensor = LogSumExp.apply(values, log_weight if values.dim() == 2 else log_weight.unsqueeze(1))  # type: ignore[no-untyped-call]
     return total
 
 
 class LogSumExp(torch.autograd.Function):
-    """log sum_j exp(values_ij + log_weight_ij): (B,); -inf among the log weights (no gradient goes there) is welcome.
+    """log sum_j exp(values_j + log_weight_j) over the last dimension; -inf among the log weights, to which no gradient
+    goes, is welcome.
 
     One node of the graph in place of four, and one exponential an entry in place of two.
     """
@@ -120,29 +129,30 @@ class LogSumExp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, log_weight: Tensor) -> Tensor:
         exponents = values + log_weight
-        top = exponents.amax(1, keepdim=True)
+        top = exponents.amax(-1, keepdim=True)
         top = torch.where(torch.isfinite(top), top, 0.0)  # nothing enters: the sum is 0, its log -inf
         share = exponents.sub_(top).exp_()
-        total = share.sum(1, keepdim=True)
+        total = share.sum(-1, keepdim=True)
         ctx.save_for_backward(values)
         ctx.log_weight, ctx.share = log_weight, share.div_(total.clamp(min=1.0))  # below 1 where nothing enters only
-        return (total.log_() + top).squeeze(1)
+        return (total.log_() + top).squeeze(-1)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
         share: Tensor = ctx.share
         if torch.is_grad_enabled():  # this derivative will be differentiated itself
-            nothing = share.sum(1, keepdim=True) == 0.0
-            share = (ctx.saved_tensors[0] + ctx.log_weight).softmax(1).masked_fill(nothing, 0.0)
-        return slope.unsqueeze(1) * share, None
+            nothing = share.sum(-1, keepdim=True) == 0.0
+            share = (ctx.saved_tensors[0] + ctx.log_weight).softmax(-1).masked_fill(nothing, 0.0)
+        return slope.unsqueeze(-1) * share, None
 
     @staticmethod
     def jvp(ctx: Any, change: Tensor, _: None) -> Tensor:
         share: Tensor = ctx.share
-        return (share * change).sum(1)
+        return (share * change).sum(-1)
 
 
-def _refuse_empty(count: Tensor, index: Tensor, what: str) -> None:
+def refuse_empty(count: Tensor, index: Tensor, what: str) -> None:
+    """Raise where a block (B,) counts no examples."""
     # On an accelerator this look would make it wait; there 0/0 reaches the solver's check, which names the block.
     if count.device.type == "cpu" and bool((count == 0).any()):
         empty = index[count == 0].tolist()

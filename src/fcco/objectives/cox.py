@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fcco.objectives.base import OutputObjective, log_mean_exp_over, scores
 from fcco.objectives.ndcg import own_place, widened, with_own
-from fcco.sampling.batch import Batch, serving
+from fcco.sampling.batch import Batch, served
 
 
 class Cox(OutputObjective):
@@ -69,7 +69,7 @@ class Cox(OutputObjective):
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         h, item = widened(scores(outputs, batch)), self.block_item[index]
         anchor = own_place(batch, index, item)
-        at_risk = (self.moment[batch.id] >= self.moment[item].unsqueeze(1)) & serving(batch, index.shape[0])
+        at_risk = served(self.moment[batch.id] >= self.moment[item].unsqueeze(1), batch)
         size = self.risk_size[index].to(h.dtype)
         entering, weight = with_own(batch, index, at_risk, anchor, size, "other subjects at risk")
         return log_mean_exp_over(h - h[anchor].unsqueeze(1), entering, weight, index, "subjects at risk").unsqueeze(1)

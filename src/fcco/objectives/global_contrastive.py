@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 from fcco import _checks
 from fcco.objectives.base import OutputObjective, log_mean_exp_over
 from fcco.objectives.ndcg import own_place, widened, working_dtype
-from fcco.sampling.batch import Batch, serving
+from fcco.sampling.batch import Batch, served
 
 
 @final
@@ -133,7 +133,7 @@ class GlobalContrastive(OutputObjective):
         h = widened(outputs)  # tau may be tiny
         h = normalize(h, dim=2) if self.normalize else h
         own = h[anchor]  # (B, 2, d)
-        others = (batch.id != index.unsqueeze(1)) & serving(batch, index.shape[0])  # (B, K)
+        others = served(batch.id != index.unsqueeze(1), batch)  # (B, K)
         weight = batch.weight
         if self.two_modal:
             similarity = torch.stack([own[:, v] @ h[:, 1 - v].T for v in (0, 1)], 1)  # (B, 2, K)
@@ -143,8 +143,7 @@ class GlobalContrastive(OutputObjective):
             weight = None if weight is None else weight.repeat_interleave(2, -1) / 2
         positive = (own[:, 0] * own[:, 1]).sum(1)  # (B,)
         x = self._over_tau(similarity - positive[:, None, None], index)
-        means = [log_mean_exp_over(x[:, v], others, weight, index, "other examples") for v in (0, 1)]
-        return torch.stack(means, 1)
+        return log_mean_exp_over(x, others, weight, index, "other examples")
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         if self.log_epsilon is not None:

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from fcco import _checks
-from fcco.objectives.base import OutputObjective, _refuse_empty, log_mean_exp_over
+from fcco.objectives.base import OutputObjective, log_mean_exp_over, refuse_empty
 from fcco.objectives.ndcg import own_place, widened
-from fcco.sampling.batch import Batch, serving
+from fcco.sampling.batch import Batch, served
 
 _ZERO = -1.0e6  # what log 0 is written as, finite: a batch may hold nobody of a block's class
 
@@ -72,11 +72,11 @@ class NCA(OutputObjective):
             raise ValueError(f"the model must return features of shape ({len(batch)}, d), got {tuple(outputs.shape)}")
         anchor = own_place(batch, index, index)
         distance = squared_distances(widened(h), anchor)
-        others = (batch.id != index.unsqueeze(1)) & serving(batch, index.shape[0])
+        others = served(batch.id != index.unsqueeze(1), batch)
         weight = batch.weight
         if weight is None:
             count = others.sum(1, keepdim=True)
-            _refuse_empty(count.squeeze(1), index, "other examples")
+            refuse_empty(count.squeeze(1), index, "other examples")
             weight = others / count.to(distance.dtype)
         same = self.labels[batch.id] == self.labels[index].unsqueeze(1)
         parts = [

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from fcco import _checks
-from fcco.objectives.base import OutputObjective, _refuse_empty, mean_over, need, scores
+from fcco.objectives.base import OutputObjective, mean_over, need, refuse_empty, scores
 from fcco.objectives.surrogates import SquaredHinge, Surrogate
-from fcco.sampling.batch import Batch, serving
+from fcco.sampling.batch import Batch, served
 from fcco.sampling.draws import exact_dtype
 
 
@@ -67,7 +67,7 @@ def with_own(
         return among, batch.weight
     others = among & (batch.id != batch.id[anchor].unsqueeze(1))
     count = others.sum(1)
-    _refuse_empty(torch.where(size == 1, 1, count), index, what)
+    refuse_empty(torch.where(size == 1, 1, count), index, what)
     share = (size - 1) / (size * count.clamp(min=1))
     place = anchor.unsqueeze(1)
     weight = (others * share.unsqueeze(1)).scatter_(1, place, size.reciprocal().unsqueeze(1))
@@ -110,7 +110,7 @@ class PairObjective(OutputObjective):
         anchor = own_place(batch, index, item)
         same = self.item_query[batch.id] == self.item_query[item].unsqueeze(1)
         size = self.block_size[index].to(h.dtype)
-        among = same & serving(batch, index.shape[0])
+        among = served(same, batch)
         entering, weight = with_own(batch, index, among, anchor, size, "other items of its query")
         return h - h[anchor].unsqueeze(1), entering, weight
 

@@ -67,3 +67,8 @@ def serving(batch: Batch, blocks: int) -> Tensor:
         return torch.ones(blocks, size, dtype=torch.bool, device=device)
     place = torch.arange(blocks, device=device).unsqueeze(1)
     return (batch.serves == place) | (batch.serves == -1)
+
+
+def served(mask: Tensor, batch: Batch) -> Tensor:
+    """The marked pairs (B, K) whose example serves the block."""
+    return mask if batch.serves is None else mask & serving(batch, mask.shape[0])
