@@ -97,7 +97,7 @@ class BlockTable:
             raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
         if index.dim() != 1:
             raise ValueError(f"{name} must have shape (B,), got {tuple(index.shape)}")
-        index = index.to(torch.int64)
+        index = index if index.dtype == torch.int64 else index.to(torch.int64)
         blocks = index.tolist()  # for the few blocks of a step, Python's min, max and set beat tensor operations
         if min(blocks) < 0 or max(blocks) >= self.num_blocks:
             wrong = min(blocks) if min(blocks) < 0 else max(blocks)
@@ -108,7 +108,7 @@ class BlockTable:
         foreign = [block for block in blocks if block % self.world != self.rank] if self.world > 1 else []
         if foreign:
             raise ValueError(f"{name} names blocks that rank {self.rank} does not own: {_checks.some(foreign)}")
-        return index.to(self.device)
+        return index if index.device == self.device else index.to(self.device)
 
     def local(self, index: Tensor) -> Tensor:
         """Where in this rank's rows the blocks stand."""

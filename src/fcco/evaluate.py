@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, NamedTuple, final
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
@@ -17,6 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 from fcco import _checks, jvp
 from fcco.objective import Objective
 from fcco.rewind import Snapshot, Surroundings, rewound
+
+_NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 class NonFiniteError(ValueError):
@@ -61,6 +62,7 @@ class Evaluator:
         self.surroundings = Surroundings(objective)
         self._forward_mode = objective.forward_mode
         self._closed = _has_slope(objective)
+        self._wrapped = [part for part in objective.modules() if isinstance(part, DistributedDataParallel)]
 
     def inner(self, index: Tensor, data: tuple[Any, ...]) -> Tensor:
         """g (B, dim) with its graph."""
@@ -107,7 +109,7 @@ class Evaluator:
         if self.log is not None:
             weighted = slope * (self.rows(g) - u).exp()
             slope = weighted if self.components is True else torch.where(self.log, weighted, slope)
-        g.backward(slope.to(g.dtype))
+        g.backward(_in(g.dtype, slope))
 
     def outer_and_backward(self, index: Tensor, g: Tensor, u: Tensor, scale: float) -> Tensor:
         """f (B,) at u; scale * grad f times the Jacobian of g is added to ``p.grad``, as by the two above.
@@ -154,7 +156,7 @@ class Evaluator:
 
     def rows(self, g: Tensor) -> Tensor:
         """g as rows of the table: without graph, in its dtype."""
-        return g.detach().to(self.dtype)
+        return _in(self.dtype, g.detach())
 
     def _checked_outer(self, index: Tensor, u: Tensor) -> Tensor:
         f: Any = self.objective.outer(index, u)
@@ -177,11 +179,11 @@ class Evaluator:
 
     def no_sync(self) -> AbstractContextManager[object]:
         """The solver reduces over ranks once a step, so DDP must not do it after every backward pass."""
+        if not self._wrapped:
+            return _NOTHING
         stack = ExitStack()
-        if dist.is_available() and dist.is_initialized():
-            for part in self.objective.modules():
-                if isinstance(part, DistributedDataParallel):
-                    stack.enter_context(part.no_sync())
+        for part in self._wrapped:
+            stack.enter_context(part.no_sync())
         return stack
 
 
@@ -220,14 +222,15 @@ class Draw:
             evaluator.surroundings.restore(self._before)
         self._last = weights
         at = f = None
-        with rewound(evaluator.parameters, weights), evaluator.no_sync():
+        there = _NOTHING if weights is None else rewound(evaluator.parameters, weights)
+        with there, evaluator.no_sync():
             with torch.set_grad_enabled(weight is not None or tangents is not None):
                 if tangents is None:
                     g, product = evaluator.inner(index, self.data), None
                 else:
                     g, product = evaluator.inner_and_jvp(index, self.data, tangents)
-                    product = product.to(evaluator.dtype)
-                g = g.to(evaluator.dtype)
+                    product = _in(evaluator.dtype, product)
+                g = _in(evaluator.dtype, g)
             rows = g.detach()
             self.seen.append(rows)
             if weight is not None:
@@ -281,6 +284,11 @@ class Draw:
             evaluator.backward(g, at, slope)
         gradients = [p.grad for p in evaluator.parameters if p.grad is not None]
         return all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+
+
+def _in(dtype: torch.dtype, x: Tensor) -> Tensor:
+    """x in a dtype; asking first is cheaper than a conversion that does nothing."""
+    return x if x.dtype == dtype else x.to(dtype)
 
 
 def _has_slope(objective: Objective) -> bool:

@@ -267,17 +267,17 @@ class LogHingeSums(torch.autograd.Function):
         ctx: Any, h: Tensor, anchor: Tensor, over: Tensor, rest: Tensor, margin: float, offset: float
     ) -> Tensor:
         inside = _inside(h, anchor, margin)
-        g = _two_sums(inside, over, rest)
+        g = wide(_two_sums(inside, over, rest))
         ctx.save_for_backward(h)
         ctx.anchor, ctx.over, ctx.rest, ctx.margin, ctx.inside, ctx.g = anchor, over, rest, margin, inside, g
-        return wide(g).log().add_(offset).clamp_(min=ZERO)
+        return g.log().add_(offset).clamp_(min=ZERO)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         (h,), over, rest, inside, g = ctx.saved_tensors, ctx.over, ctx.rest, ctx.inside, ctx.g
         if torch.is_grad_enabled():  # this derivative will be differentiated itself
             inside = _inside(h, ctx.anchor, ctx.margin)
-            g = _two_sums(inside, over, rest)
+            g = wide(_two_sums(inside, over, rest))
         # d log g_i = 2 sum_j w_j inside_ij d(h_j - h_i) / g_i; a positive stands in both sums
         first, second = (2.0 * slope / _or_infinite(g)).to(h.dtype).t().contiguous()
         both = first + second
