@@ -103,7 +103,7 @@ def log_mean_exp_over(values: Tensor, mask: Tensor, weight: Tensor | None, index
     """log of the mean of exp(values) over the marked examples, stably; as :func:`mean_over` else.
 
     Args:
-        values: (B, K), or (B, V, K): V means over the same examples.
+        values: (B, K); (K,), the same for every block; or (B, V, K), V means over the same examples.
 
     Returns:
         (B,) or (B, V).
@@ -115,7 +115,11 @@ def log_mean_exp_over(values: Tensor, mask: Tensor, weight: Tensor | None, index
     else:
         log_weight = weight.to(values.dtype).log()
     log_weight = log_weight.masked_fill(~mask, -torch.inf)
-    total: Tensor = LogSumExp.apply(values, log_weight if values.dim() == 2 else log_weight.unsqueeze(1))  # type: ignore[no-untyped-call]
+    if values.dim() == 1:
+        values = values.expand_as(mask)
+    elif values.dim() == 3:
+        log_weight = log_weight.unsqueeze(1)
+    total: Tensor = LogSumExp.apply(values, log_weight)  # type: ignore[no-untyped-call]
     return total
 
 
