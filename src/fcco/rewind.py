@@ -148,7 +148,7 @@ class Surroundings:
     """What a pass changes beside its result: buffers (BatchNorm's statistics, ...) and random state."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._module = module
+        self._parts = list(module.modules())  # as fixed as the list of parameters; walking the tree takes time
         self.randomness = Randomness(module)
 
     @torch.no_grad()
@@ -156,7 +156,7 @@ class Surroundings:
         """A copy of all buffers and random states."""
         buffers = [
             (part, name, None if buffer is None else buffer.clone())
-            for part in self._module.modules()
+            for part in self._parts
             for name, buffer in part._buffers.items()
             if name not in getattr(part, "constants", ())
         ]
