@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
 
 from fcco.lab.cli import main
-from fcco.lab.demo import TUNED, DemoConfig, configs
+from fcco.lab.demo import TUNED, DemoConfig, _gathered, configs
 from fcco.lab.figure import Panel, curve, draw
+from fcco.watch import CorrectionWarning
 
 
 def test_the_demo_ends_with_a_plot_and_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,6 +25,20 @@ def test_the_demo_ends_with_a_plot_and_a_report(tmp_path: Path, capsys: pytest.C
     page = (out / "report.html").read_text(encoding="utf-8")
     assert all(method in page for method in TUNED)
     assert main(["demo", "--out", str(out)]) == 2  # used
+
+
+def test_warnings_are_told_once_and_others_pass() -> None:
+    warned: dict[str, None] = {}
+
+    def run(method: str, *messages: Warning) -> None:
+        with _gathered(warned, method):
+            for message in messages:
+                warnings.warn(message, stacklevel=1)
+
+    with pytest.warns(UserWarning, match="something else"):
+        run("msvr-v2", CorrectionWarning("the correction"), UserWarning("something else"))
+    run("sox")
+    assert list(warned) == ["msvr-v2"]
 
 
 def test_every_run_of_the_demo_draws_about_as_many_samples() -> None:

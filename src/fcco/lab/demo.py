@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from fcco.lab.console import Bar
 from fcco.lab.figure import Panel, draw, short
 from fcco.lab.runs import fresh_folder
 from fcco.lab.train import Outcome, train
+from fcco.watch import CorrectionWarning
 
 BASE = TrainConfig(
     dataset="digits",
@@ -68,19 +71,40 @@ def run_demo(demo: DemoConfig, console: Console) -> Path:
     out = fresh_folder(Path("runs"), "demo") if demo.out is None else demo.out
     wanted = configs(demo)
     outcomes: dict[str, list[Outcome]] = {method: [] for method in TUNED}
+    warned: dict[str, None] = {}
     with Bar(console, "demo", len(wanted)) as bar:
         for name, config in wanted.items():
             bar.next(name)
-            outcomes[config.method].append(train(config, out / name, watch=bar))
+            with _gathered(warned, config.method):
+                outcomes[config.method].append(train(config, out / name, watch=bar))
     console.print(table(outcomes))
     stated = "; ".join(f"{method} {rates(some[0].config)}" for method, some in outcomes.items())
     console.print(f"rates:  {stated}", highlight=False)
+    if warned:
+        console.print(
+            f"note:   at these step sizes the correction of {', '.join(warned)} adds more noise to u than it takes "
+            "away (docs/theory.md has the map)",
+            highlight=False,
+        )
     plot = out / "demo.png"
     _plot(plot, outcomes)
     console.print(f"plot:   {plot}", soft_wrap=True, highlight=False)
     report = reporting.write([out], out, title="Multi-task AUC on scikit-learn's digits", note=_note(outcomes))
     console.print(f"report: {report}", soft_wrap=True, highlight=False)
     return out
+
+
+@contextmanager
+def _gathered(warned: dict[str, None], method: str) -> Iterator[None]:
+    """One line at the end in place of the same warning from every run; other warnings pass."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for one in caught:
+        if issubclass(one.category, CorrectionWarning):
+            warned[method] = None
+        else:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
 
 def table(outcomes: Mapping[str, Sequence[Outcome]]) -> Table:
