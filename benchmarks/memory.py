@@ -217,10 +217,12 @@ class Store:
         """Do the runs that are not there yet."""
         missing = {run.key: run for run in runs if run.key not in self.known}
         work = [(run, device) for run in missing.values()]
-        for key, result in zip(missing, _map(work, jobs), strict=True):
+        for done, (key, result) in enumerate(zip(missing, _map(work, jobs), strict=True), 1):
             self.known[key] = {name: _plain(value) for name, value in result.items()}
             if result.get("error"):
                 print("failed:", key, result["error"], flush=True)
+            if done % 20 == 0:  # a stop loses little
+                self.save()
         if work:
             self.save()
 
