@@ -118,7 +118,8 @@ class NumpyState:
         numpy = sys.modules.get("numpy")
         if numpy is None:
             return None
-        memory = _memory(numpy.random.get_bit_generator())
+        generator = getattr(numpy.random, "get_bit_generator", None)  # from numpy 1.24 on
+        memory = None if generator is None else _memory(generator())
         if memory is None or memory != self._seen:
             self._state = numpy.random.get_state(legacy=memory is not None)
             # a second normal number kept for later lies elsewhere: where there is one, the memory does not tell

@@ -9,6 +9,8 @@ from fcco.objectives.base import log_mean_exp_over, refuse_empty, scores
 from fcco.objectives.ndcg import PairObjective, block_weights, check_items, own_place, widened, working_dtype
 from fcco.sampling.batch import Batch
 
+MANY = 2**24  # pairs: in double precision a few of these matrices fill a gigabyte
+
 
 class ListNet(PairObjective):
     r"""Listwise cross-entropy over whole queries, averaged over queries.
@@ -64,7 +66,9 @@ class ListNet(PairObjective):
         self.register_constant("block_scale", scale.to(working_dtype(model)))
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        if batch.weight is None and batch.serves is None and batch.id.unique().numel() == len(batch):
+        # on an accelerator it waits for the device and adds in any order, so only where the pairs would fill its memory
+        pays = batch.id.device.type == "cpu" or index.shape[0] * len(batch) > MANY
+        if pays and batch.weight is None and batch.serves is None and batch.id.unique().numel() == len(batch):
             return self._by_query(index, outputs, batch).unsqueeze(1)
         x, entering, weight = self.pairs(index, outputs, batch)
         return log_mean_exp_over(x, entering, weight, index, "items").unsqueeze(1)
