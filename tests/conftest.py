@@ -30,3 +30,12 @@ def _same_start() -> Iterator[None]:
     dtype = torch.get_default_dtype()
     yield
     torch.set_default_dtype(dtype)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Tensors this small gain nothing from threads, and lose much where cores are shared."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

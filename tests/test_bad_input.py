@@ -35,13 +35,7 @@ from tests.trials import (
 NAN, INF = math.nan, math.inf
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Tensors this small gain nothing from threads, and lose much where cores are shared."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # ---------------------------------------------------------------------- hyper-parameters of the recipes

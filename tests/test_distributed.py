@@ -21,12 +21,7 @@ def pair(tmp_path_factory):
         pool.close()
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def assert_close(two, one, tolerance=1e-12):

@@ -27,13 +27,7 @@ CUTS = (0, 1, 4, 5, 8)
 STAGES = [Stage(2, 0.05, 0.5, 0.6), Stage(4, 0.03, 0.3, 0.4), Stage(3, 0.02, 0.2, 0.3)]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Tensors this small gain nothing from threads, and lose much where cores are shared."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Run:

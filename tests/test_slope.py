@@ -66,6 +66,16 @@ def test_a_closed_form_takes_the_same_steps(name):
     assert not torch.allclose(weights(Wrong(), name), weights(Root(), name), rtol=1e-3)  # it was really asked
 
 
+def test_a_slope_of_another_shape_is_refused():
+    class Flat(Closed):
+        def slope(self, index, u):
+            f, slope = super().slope(index, u)
+            return f, slope.sum(1)
+
+    with pytest.raises(ValueError, match=r"slope must return shapes \(2,\) and \(2, 2\), got \(2,\) and \(2,\)"):
+        weights(Flat())
+
+
 def test_another_f_does_not_inherit_it():
     assert torch.allclose(weights(Other()), weights(OtherOpen()), rtol=1e-12, atol=0)
 

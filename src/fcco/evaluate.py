@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NamedTuple, final
 
 import torch
@@ -15,9 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from fcco import _checks, jvp
 from fcco.objective import Objective
-from fcco.rewind import Snapshot, Surroundings, rewound
-
-_NOTHING: AbstractContextManager[None] = nullcontext()
+from fcco.rewind import NOTHING, Snapshot, Surroundings, rewound
 
 
 class NonFiniteError(ValueError):
@@ -121,6 +119,9 @@ class Evaluator:
         """
         if self._closed and (known := self.objective.slope(index, u)) is not None:
             f, slope = known
+            if f.shape != index.shape or slope.shape != u.shape:
+                got = f"{tuple(f.shape)} and {tuple(slope.shape)}"
+                raise ValueError(f"slope must return shapes {tuple(index.shape)} and {tuple(u.shape)}, got {got}")
             self.backward(g, u, slope * scale)
             return f
         _refuse_constant(g)
@@ -180,7 +181,7 @@ class Evaluator:
     def no_sync(self) -> AbstractContextManager[object]:
         """The solver reduces over ranks once a step, so DDP must not do it after every backward pass."""
         if not self._wrapped:
-            return _NOTHING
+            return NOTHING
         stack = ExitStack()
         for part in self._wrapped:
             stack.enter_context(part.no_sync())
@@ -222,8 +223,7 @@ class Draw:
             evaluator.surroundings.restore(self._before)
         self._last = weights
         at = f = None
-        there = _NOTHING if weights is None else rewound(evaluator.parameters, weights)
-        with there, evaluator.no_sync():
+        with rewound(evaluator.parameters, weights), evaluator.no_sync():
             with torch.set_grad_enabled(weight is not None or tangents is not None):
                 if tangents is None:
                     g, product = evaluator.inner(index, self.data), None

@@ -77,7 +77,7 @@ def suspects(evaluator: Evaluator, table: BlockTable, full_pass: FullPass, u: Te
         at = u[index // table.world]
         _, slope = evaluator.outer(index, at, 1.0)
         evaluator.backward(evaluator.inner(index, data), at, slope)
-        if not bool(all_finite(gradients(evaluator.parameters))):
+        if not all_finite(gradients(evaluator.parameters)):
             found.update(index.tolist())
     return sorted(found)
 

@@ -11,12 +11,14 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+
+NOTHING: AbstractContextManager[None] = nullcontext()
 
 # what the module signal wraps: the wrappers look every handler up in an enum, which takes longer than all else here
 _signal: Any = sys.modules.get("_signal", signal)
@@ -182,12 +184,13 @@ def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     torch._foreach_copy_(list(targets), list(sources))
 
 
-@contextmanager
-def rewound(parameters: Sequence[Tensor], weights: Sequence[Tensor] | None) -> Iterator[None]:
+def rewound(parameters: Sequence[Tensor], weights: Sequence[Tensor] | None) -> AbstractContextManager[None]:
     """Within the block the parameters hold ``weights`` (None: as they are); after it, what they held before."""
-    if weights is None:
-        yield
-        return
+    return NOTHING if weights is None else _rewound(parameters, weights)
+
+
+@contextmanager
+def _rewound(parameters: Sequence[Tensor], weights: Sequence[Tensor]) -> Iterator[None]:
     with torch.no_grad():
         kept = [p.detach().clone() for p in parameters]
     try:

@@ -207,19 +207,15 @@ class Solver:
         if self._watch is not None:
             self._watch.look(t, c, Values(u, now.g, previous and previous.g, jvp=now.jvp), new)
 
-        self._finish_z(k, draw, draw.seen)
+        self._finish_z(k, draw)
         looks = [look for look in (now, previous, anchor) if look is not None]
         return self._commit(t, draw, _first(new, now.g, u), u_t, looks)
 
-    def _finish_z(self, k: Weights, draw: Draw | Pass, seen: Sequence[Tensor] = ()) -> None:
-        """``p.grad`` holds the scaled sum of G's: make it z_t, projected; nothing is stored yet.
-
-        Args:
-            seen: what has to be finite beside z_t.
-        """
+    def _finish_z(self, k: Weights, draw: Draw | Pass) -> None:
+        """``p.grad`` holds the scaled sum of G's: make it z_t, projected; nothing is stored yet."""
         grads = gradients(self.parameters)
         everywhere = True if self.table.world == 1 else average_over_ranks(grads, draw.finite.all())
-        watched = [*grads, *seen]
+        watched = [*grads, *draw.seen]
         if self._z is not None and k.z != 0.0:
             torch._foreach_add_(grads, self._z, alpha=k.z)
         if self.anchor is not None and k.full is not None:

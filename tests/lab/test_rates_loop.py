@@ -9,14 +9,7 @@ from fcco.lab.rates import forms, journeys, problems
 from fcco.lab.rates.forms import Constants, First, Form, Sizes
 from fcco.lab.rates.loop import Loop
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """The tensors are tiny: a second thread only waits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 RATES = {"alpha": 0.2, "beta": 0.3}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -15,14 +14,7 @@ from fcco.lab.passes import ComposedPass, depends_on_company
 from fcco.objectives import MultiTaskAUC
 from fcco.sampling import BlockLoader
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """The networks are too small for two."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ class Pass:
     def __init__(self, batch: Batch) -> None:
         self.index, self.data = batch.id, (batch,)
         self.finite = torch.ones_like(batch.id, dtype=torch.bool)
+        self.seen: list[Tensor] = []  # the outputs are looked at before they are used
 
     def culprits(self) -> list[int]:
         """The finiteness of outputs is checked one by one; no more is known of a gradient."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fcco import _checks
-from fcco.objectives.base import OutputObjective, need, scores
+from fcco.objectives.base import OutputObjective, need, scores, widened
 from fcco.objectives.multitask_auc import labelled
 from fcco.objectives.surrogates import Logistic, SquaredHinge, Surrogate
 from fcco.sampling.batch import Batch
@@ -167,7 +167,7 @@ class AveragePrecision(AnchoredObjective):
         if shared and isinstance(self.loss, SquaredHinge) and not torch.is_autocast_enabled(outputs.device.type):
             return self._hinge(self.loss, index, outputs, batch)
         if isinstance(self.loss, Logistic):
-            outputs = wide(outputs)
+            outputs = widened(outputs)
         x, positive, negative = self.pairs(index, outputs, batch)
         everyone = positive | negative
         log_scale, l = scaled(self.loss, x, everyone)
@@ -222,11 +222,6 @@ def single(outputs: Tensor) -> Tensor:
     return outputs.float() if outputs.dtype.itemsize < 4 else outputs
 
 
-def wide(outputs: Tensor) -> Tensor:
-    """In float64, for losses with exponentials: their log g is large, and g - g- lives on its last digits."""
-    return outputs if outputs.device.type == "mps" else outputs.to(torch.float64)  # mps has no float64
-
-
 def shares(like: Tensor, mask: Tensor, weight: Tensor | None, index: Tensor, what: str) -> Tensor:
     """How much each example counts: 1/number over the marked ones, or their weights; (B, K) or (1, K).
 
@@ -267,7 +262,7 @@ class LogHingeSums(torch.autograd.Function):
         ctx: Any, h: Tensor, anchor: Tensor, over: Tensor, rest: Tensor, margin: float, offset: float
     ) -> Tensor:
         inside = _inside(h, anchor, margin)
-        g = wide(_two_sums(inside, over, rest))
+        g = widened(_two_sums(inside, over, rest))
         ctx.save_for_backward(h)
         ctx.anchor, ctx.over, ctx.rest, ctx.margin, ctx.inside, ctx.g = anchor, over, rest, margin, inside, g
         return g.log().add_(offset).clamp_(min=ZERO)
@@ -277,7 +272,7 @@ class LogHingeSums(torch.autograd.Function):
         (h,), over, rest, inside, g = ctx.saved_tensors, ctx.over, ctx.rest, ctx.inside, ctx.g
         if torch.is_grad_enabled():  # this derivative will be differentiated itself
             inside = _inside(h, ctx.anchor, ctx.margin)
-            g = wide(_two_sums(inside, over, rest))
+            g = widened(_two_sums(inside, over, rest))
         # d log g_i = 2 sum_j w_j inside_ij d(h_j - h_i) / g_i; a positive stands in both sums
         first, second = (2.0 * slope / _or_infinite(g)).to(h.dtype).t().contiguous()
         both = first + second

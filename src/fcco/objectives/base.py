@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fcco import _checks
 from fcco.objective import Objective
 from fcco.sampling.batch import Batch
+from fcco.sampling.draws import exact_dtype
 
 
 class OutputObjective(Objective):
@@ -60,6 +61,12 @@ def beside(model: nn.Module, value: Tensor) -> Tensor:
     if first is None:
         return value
     return value.to(first.device, torch.promote_types(first.dtype, torch.float32))
+
+
+def widened(outputs: Tensor) -> Tensor:
+    """Outputs in double precision where the device has it, for losses with exponentials: log g is large then, and
+    g - g- lives on its last digits."""
+    return outputs.to(exact_dtype(outputs.device))
 
 
 def scores(outputs: Tensor, batch: Batch) -> Tensor:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fcco.objectives.base import OutputObjective, log_mean_exp_over, scores
-from fcco.objectives.ndcg import own_place, widened, with_own
+from fcco.objectives.base import OutputObjective, log_mean_exp_over, scores, widened
+from fcco.objectives.ndcg import own_place, with_own
 from fcco.sampling.batch import Batch, served
 
 

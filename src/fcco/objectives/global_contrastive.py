@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from fcco import _checks
-from fcco.objectives.base import OutputObjective, log_mean_exp_over
-from fcco.objectives.ndcg import own_place, widened, working_dtype
+from fcco.objectives.base import OutputObjective, log_mean_exp_over, widened
+from fcco.objectives.ndcg import own_place, working_dtype
 from fcco.sampling.batch import Batch, served
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fcco.objectives.base import log_mean_exp_over, refuse_empty, scores
-from fcco.objectives.ndcg import PairObjective, block_weights, check_items, own_place, widened, working_dtype
+from fcco.objectives.base import log_mean_exp_over, refuse_empty, scores, widened
+from fcco.objectives.ndcg import PairObjective, block_weights, check_items, own_place, working_dtype
 from fcco.sampling.batch import Batch
 
 MANY = 2**24  # pairs: in double precision a few of these matrices fill a gigabyte

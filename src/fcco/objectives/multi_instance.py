@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fcco import _checks
-from fcco.objectives.average_precision import wide
-from fcco.objectives.base import OutputObjective, beside, log_mean_exp_over, scores
+from fcco.objectives.base import OutputObjective, beside, log_mean_exp_over, scores, widened
 from fcco.objectives.surrogates import Square, SquaredHinge
 from fcco.sampling.batch import Batch, serving
 
@@ -73,7 +72,7 @@ class MultiInstance(OutputObjective):
         self.num_positive = int(positive.sum())
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        exponents = scores(wide(outputs), batch) / self.temperature
+        exponents = scores(widened(outputs), batch) / self.temperature
         mask = serving(batch, index.shape[0])
         return log_mean_exp_over(exponents, mask, batch.weight, index, "instances").unsqueeze(1)
 

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from fcco import _checks
-from fcco.objectives.base import OutputObjective, log_mean_exp_over, refuse_empty
-from fcco.objectives.ndcg import own_place, widened
+from fcco.objectives.base import OutputObjective, log_mean_exp_over, refuse_empty, widened
+from fcco.objectives.ndcg import own_place
 from fcco.sampling.batch import Batch, served
 
 _ZERO = -1.0e6  # what log 0 is written as, finite: a batch may hold nobody of a block's class

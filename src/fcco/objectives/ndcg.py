@@ -8,21 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from fcco import _checks
-from fcco.objectives.base import OutputObjective, mean_over, need, refuse_empty, scores
+from fcco.objectives.base import OutputObjective, mean_over, need, refuse_empty, scores, widened
 from fcco.objectives.surrogates import SquaredHinge, Surrogate
 from fcco.sampling.batch import Batch, served
-from fcco.sampling.draws import exact_dtype
 
 
 def working_dtype(model: nn.Module) -> torch.dtype:
     """The dtype of variables and constants beside a model: that of its parameters, single precision at least."""
     first = next(model.parameters(), None)
     return torch.get_default_dtype() if first is None else torch.promote_types(first.dtype, torch.float32)
-
-
-def widened(outputs: Tensor) -> Tensor:
-    """Outputs in double precision where the device has it: exponents of hundreds then keep their digits."""
-    return outputs.to(exact_dtype(outputs.device))
 
 
 def own_place(batch: Batch, index: Tensor, item: Tensor) -> Tensor:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fcco import _checks
-from fcco.objectives.average_precision import AnchoredObjective, wide
-from fcco.objectives.base import beside, log_mean_exp_over
+from fcco.objectives.average_precision import AnchoredObjective
+from fcco.objectives.base import beside, log_mean_exp_over, widened
 from fcco.objectives.surrogates import SquaredHinge, Surrogate
 from fcco.sampling.batch import Batch
 
@@ -82,7 +82,7 @@ class PartialAUC(AnchoredObjective):
             self.v = nn.Parameter(beside(model, torch.full((self.num_tasks,), float(start))))
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        x, _, negative = self.pairs(index, wide(outputs), batch)
+        x, _, negative = self.pairs(index, widened(outputs), batch)
         exponents = self.loss(x) / self.temperature
         rows = index[: negative.shape[0]]
         return log_mean_exp_over(exponents, negative, batch.weight, rows, "negatives").unsqueeze(1)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from fcco import _checks
-from fcco.objectives.average_precision import ZERO, AnchoredObjective, log_or_zero, scaled, shares, wide
-from fcco.objectives.base import beside, log_mean_exp_over
+from fcco.objectives.average_precision import ZERO, AnchoredObjective, log_or_zero, scaled, shares
+from fcco.objectives.base import beside, log_mean_exp_over, widened
 from fcco.objectives.partial_auc import soft_maximum
 from fcco.objectives.surrogates import Logistic, Surrogate
 from fcco.sampling.batch import Batch
@@ -98,7 +98,7 @@ class PNormPush(AnchoredObjective):
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         if isinstance(self.loss, Logistic | Exponential):
-            outputs = wide(outputs)
+            outputs = widened(outputs)
         x, positive, _ = self.pairs(index, outputs, batch)
         if isinstance(self.loss, Exponential):
             exponents, rows = -self.loss.sharpness * x, index[: positive.shape[0]]
