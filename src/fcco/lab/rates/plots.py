@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,12 @@ def _panels(panels: dict[str, list[Curve]], path: Path) -> Path:
 
 
 def _ticks(axis: Axes, curves: Sequence[Curve]) -> None:
-    """Ticks at the points where they are few: a logarithmic axis over less than a decade labels too many of its own."""
+    """Ticks at the points where they are few and apart; else powers of ten alone, for a logarithmic axis over little
+    more than a decade labels too many numbers between them."""
     points = sorted({x for curve in curves for x in curve.x})
-    if curves[0].log_x and len(points) <= 8:
+    if curves[0].log_x:
+        axis.xaxis.set_minor_formatter(NullFormatter())
+    if curves[0].log_x and len(points) <= 8 and all(b > 1.5 * a for a, b in pairwise(points)):
         axis.set_xticks(points, labels=[f"{x:g}" for x in points])
         axis.xaxis.set_minor_locator(NullLocator())
     values = [y for curve in curves for y in curve.y]
