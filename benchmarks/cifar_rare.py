@@ -54,10 +54,14 @@ class Network(nn.Module):
 
 
 def _augment(x: Tensor) -> Tensor:
+    """Every image flipped or not, and shifted by up to 4 pixels, on its own."""
     flip = torch.rand(len(x), 1, 1, 1, device=x.device) < 0.5
-    x = torch.where(flip, x.flip(3), x)
-    rows, columns = torch.randint(9, (2,)).tolist()
-    return functional.pad(x, (4, 4, 4, 4))[:, :, rows : rows + 32, columns : columns + 32]
+    x = functional.pad(torch.where(flip, x.flip(3), x), (4, 4, 4, 4))
+    top, left = torch.randint(9, (2, len(x), 1), device=x.device)
+    span = torch.arange(32, device=x.device)
+    image = torch.arange(len(x), device=x.device)[:, None, None]
+    cut = x.permute(0, 2, 3, 1)[image, (top + span)[:, :, None], (left + span)[:, None, :]]
+    return cut.permute(0, 3, 1, 2)
 
 
 def load(path: str, positive: int, device: torch.device) -> dict[str, Tensor]:
@@ -113,8 +117,11 @@ def _train_ours(
     else:
         objective = zoo.PartialAUC(model, loader.num_blocks, temperature=knob)
     optimizer = torch.optim.Adam(objective.parameters(), lr=lr)
-    solver = fcco.Solver(objective.to(x.device), optimizer, fcco.soap(beta=0.3))
-    for step, (index, batch) in enumerate(loader):
+    memory = kind.startswith("memory")
+    method = fcco.output_memory() if memory else fcco.soap(beta=0.3)
+    solver = fcco.Solver(objective.to(x.device), optimizer, method)
+    batches = fcco.memory.MemoryLoader(solver, loader, seed=seed) if memory else loader
+    for step, (index, batch) in enumerate(batches):
         _cosine(optimizer, lr, step, steps)
         solver.step(index, batch)
 

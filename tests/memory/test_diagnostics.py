@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -34,9 +36,20 @@ def test_scoring_pass_fills_the_table_and_is_charged() -> None:
 
 
 def test_a_table_that_lags_behind_is_reported() -> None:
-    solver, loader = solver_for(CASES["pauc"](), fcco.output_memory(refresh=1), lr=50.0)
+    """Outputs that change by more than they differ, step after step."""
+    solver, loader = solver_for(CASES["pauc"](), fcco.output_memory(refresh=1), lr=0.0)
     with pytest.warns(UserWarning, match="mean little"):
-        _steps(solver, whole(loader.memory), 60)
+        _turn_and_step(solver, loader, 40)
+
+
+def _turn_and_step(solver: fcco.Solver, loader: fcco.memory.MemoryLoader, steps: int) -> None:
+    """Before each step all outputs change sign, and are three times as large or as small."""
+    batch, last = whole(loader.memory), list(loader.memory.objective.model.children())[-1]
+    for factor in itertools.islice(itertools.cycle((-3.0, -1.0 / 3.0)), steps):
+        solver.step(None, batch)
+        with torch.no_grad():
+            for p in last.parameters():
+                p *= factor
 
 
 def test_period_is_chosen_without_a_clock() -> None:
@@ -50,8 +63,3 @@ def test_period_is_chosen_without_a_clock() -> None:
     dear = memory.period
     memory.choose_period(1)
     assert (dear, memory.period) == (400, 833)
-
-
-def _steps(solver: fcco.Solver, batch: fcco.Batch, number: int) -> None:
-    for _ in range(number):
-        solver.step(None, batch)

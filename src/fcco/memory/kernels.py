@@ -7,7 +7,7 @@ hinge: chunks of pairs, only those inside. Both speak in log g, and of an anchor
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, final
 
@@ -77,15 +77,13 @@ class Polynomial:
     def by_sorting(self, q: Tensor, p: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         """Sums over the points above a threshold of 1, p and p^2, added up from the top."""
         center = p.mean()
-        p, order = (p - center).sort()
-        w, p = w[order], p.unsqueeze(1)
-        moments = torch.cat([w, w * p, w * p.square()], 1).flip(0).cumsum(0).flip(0)
-        moments = torch.cat([moments, torch.zeros_like(moments[:1])])
+        p, order = (p - center).sort(descending=True)
+        w = w[order].T
+        moments = torch.cat([w, w * p, w * p.square()]).cumsum(1)  # along rows: a scan over columns is slow
+        moments = torch.cat([torch.zeros_like(moments[:, :1]), moments], 1)
         d = self.margin - (q - center)
-        first = (
-            torch.searchsorted(p.squeeze(1), -d, right=True) if self.hinge else torch.zeros_like(d, dtype=torch.int64)
-        )
-        s0, s1, s2 = moments[first].chunk(3, 1)
+        above = torch.searchsorted(-p, d) if self.hinge else torch.full_like(d, p.shape[0], dtype=torch.int64)
+        s0, s1, s2 = moments[:, above].T.chunk(3, 1)
         d = d.unsqueeze(1)
         return self.scale * (s2 + d * (2.0 * s1 + d * s0)), 2.0 * self.scale * (s1 + d * s0)
 
@@ -93,24 +91,31 @@ class Polynomial:
 @final
 @dataclass(frozen=True)
 class Exponential:
-    """exp(e(x)) with e without a peak inside, flat at e = 0 below ``edge`` (-inf: nowhere).
+    """exp(scale (margin + x)^2), of x > -margin only where it is a hinge: 1 elsewhere."""
 
-    Args:
-        exponent: x -> e(x), e'(x).
-    """
+    margin: float
+    scale: float
+    hinge: bool
 
-    exponent: Callable[[Tensor], tuple[Tensor, Tensor]]
-    edge: float
+    @property
+    def edge(self) -> float:
+        """The exponent is flat below."""
+        return -self.margin if self.hinge else -math.inf
+
+    def exponent(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """e(x) and e'(x)."""
+        x = (x + self.margin).clamp(min=0) if self.hinge else x + self.margin
+        return self.scale * x.square(), 2.0 * self.scale * x
 
     def rows(self, a: Tensor, s: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         order = a.argsort()
         log_g, slope = (w.new_empty(a.shape[0], w.shape[1]) for _ in range(2))
         top = self._most(s, a).unsqueeze(1)  # (A, 1)
         for some, s_in, w_in, rest in self._inside(a, order, s, w):
-            e, d = self.exponent(s_in - a[some].unsqueeze(1))
-            e = (e - top[some]).exp_()
+            r = self._root(s_in, a[some].unsqueeze(1))
+            e = torch.addcmul(-top[some], r, r).exp_()
             g = e @ w_in + rest * (-top[some]).exp()
-            slope[some] = (e.mul_(d) @ w_in) / g
+            slope[some] = 2.0 * math.sqrt(self.scale) * (e.mul_(r) @ w_in) / g
             log_g[some] = g.log() + top[some]
         return log_g, slope
 
@@ -120,10 +125,16 @@ class Exponential:
         both = torch.cat([b, log_g], 1)
         for some, minus_a, both_in, _ in self._inside(-s, order, -a, both):
             b_in, log_in = both_in.chunk(2, 1)
-            e, d = self.exponent(s[some].unsqueeze(1) + minus_a)  # (Q, A)
+            r = self._root(s[some].unsqueeze(1), -minus_a)  # (Q, A)
             for c in range(b.shape[1]):
-                result[some, c] = ((e - log_in[:, c]).exp_() * d) @ b_in[:, c]
-        return result
+                result[some, c] = torch.addcmul(-log_in[:, c], r, r).exp_().mul_(r) @ b_in[:, c]
+        return 2.0 * math.sqrt(self.scale) * result
+
+    def _root(self, s: Tensor, a: Tensor) -> Tensor:
+        """The root of the exponent at every pair: scaled before there are pairs, so that few passes are made."""
+        k = math.sqrt(self.scale)
+        r = k * s - k * (a - self.margin)
+        return r.clamp_(min=0) if self.hinge else r
 
     def alone(self, s: Tensor, w: Tensor, a: Tensor) -> Tensor:
         if w.shape[1] == 1:  # the others of one class weigh the same
@@ -163,10 +174,4 @@ class Exponential:
 
 def exponential_of(loss: SquaredHinge | Square, temperature: float) -> Exponential:
     """exp(loss(x) / temperature)."""
-    scale, margin, hinge = loss.scale / temperature, loss.margin, isinstance(loss, SquaredHinge)
-
-    def exponent(x: Tensor) -> tuple[Tensor, Tensor]:
-        x = (x + margin).clamp_(min=0) if hinge else x + margin
-        return scale * x.square(), 2.0 * scale * x
-
-    return Exponential(exponent, -margin if hinge else -math.inf)
+    return Exponential(loss.margin, loss.scale / temperature, isinstance(loss, SquaredHinge))

@@ -24,7 +24,7 @@ class OutputMemory:
     """
 
     importance: float = 0.5
-    cap: float | None = 6.0
+    cap: float | None = 3.0
     balance: bool = True
     refresh: int | None = None
 
@@ -40,7 +40,7 @@ class OutputMemory:
 def output_memory(
     *,
     importance: float = 0.5,
-    cap: float | None = 6.0,
+    cap: float | None = 3.0,
     balance: bool = True,
     refresh: int | None = None,
     alpha: Schedule | None = None,
@@ -63,8 +63,8 @@ def output_memory(
         alpha: momentum, z = (1 - alpha) z + alpha G; None: the plain gradient (Adam has momentum of its own).
 
     Example:
-        >>> output_memory(cap=3.0).memory
-        OutputMemory(importance=0.5, cap=3.0, balance=True, refresh=None)
+        >>> output_memory(cap=6.0).memory
+        OutputMemory(importance=0.5, cap=6.0, balance=True, refresh=None)
     """
     memory = OutputMemory(importance, cap, balance, refresh)
     estimator = estimators.Plain() if alpha is None else estimators.Momentum(alpha)

@@ -1,0 +1,95 @@
+"""What the output memory's table costs: a step's rows and columns, the whole table, the bytes kept.
+
+    python benchmarks/memory_cost.py                      # n = 10^4, 10^5, 10^6 on the CPU
+    python benchmarks/memory_cost.py --device cuda --sizes 10000 1000000 10000000
+
+Scores are normal, positives (1 % of all) 2.5 higher, so that part of the pairs is inside the hinge; 16 positives and 64
+negatives a step. Times are medians. A case of more than ``--pairs`` pairs is left out (-).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+import fcco
+from fcco.memory.pairs import PairPhi, pair_phi
+from fcco.memory.table import OutputTable
+from fcco.objectives.average_precision import AveragePrecision
+from fcco.objectives.partial_auc import PartialAUC
+from fcco.sampling import Average, PointLoader
+
+POSITIVES, NEGATIVES = 16, 64
+
+
+def made(kind: str, n: int, device: str) -> tuple[PairPhi, Tensor, int]:
+    """Phi at a full table of n scores, the examples of one step, and the bytes of the state."""
+    generator = torch.Generator(device).manual_seed(0)
+    y = (torch.arange(n, device=device) % 100 == 0).long()
+    x = torch.zeros(n, 1, device=device)
+    average = Average.ALL if kind == "polynomial" else Average.OPPOSITE
+    loader = PointLoader(x, y, POSITIVES, NEGATIVES, average=average, seed=0)
+    model = nn.Linear(1, 1)
+    objective: fcco.objectives.OutputObjective = (
+        AveragePrecision(model, loader.num_blocks)
+        if kind == "polynomial"
+        else PartialAUC(model, loader.num_blocks, temperature=0.3)
+    )
+    objective.to(device)
+    table = OutputTable(n, (), like=x)
+    scores = torch.randn(n, generator=generator, device=device) + 2.5 * y
+    table.write(torch.arange(n, device=device), scores, 0)
+    phi = pair_phi(objective, loader, table)
+    assert phi is not None
+    phi.everything() if kind == "polynomial" else None
+    own, other = y.nonzero()[:, 0], (y == 0).nonzero()[:, 0]
+    drawn = [p[torch.randperm(len(p), generator=generator, device=device)[:k]] for p, k in ((own, 16), (other, 64))]
+    kept = [table.values, table.written, *phi.rows]
+    return phi, torch.cat(drawn), sum(tensor.numel() * tensor.element_size() for tensor in kept) + 8 * n
+
+
+def milliseconds(call: Callable[[], object], device: str, repeats: int) -> float:
+    times = []
+    for _ in range(repeats + 1):
+        if device == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        call()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return 1e3 * statistics.median(times[1:])
+
+
+@torch.no_grad()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10**4, 10**5, 10**6])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--pairs", type=float, default=2e9, help="the most pairs that are summed one by one")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    name = torch.cuda.get_device_name() if args.device == "cuda" else f"CPU, {args.threads} thread(s)"
+    print(f"torch {torch.__version__}, {name}; milliseconds")
+    print("| n | kind | a step | the whole table | state, MB |\n|---|---|---|---|---|")
+    for n in args.sizes:
+        for kind in ("polynomial", "exponential"):
+            phi, id, state = made(kind, n, args.device)
+            step = milliseconds(partial(phi.at, id), args.device, args.repeats)
+            whole = "-"
+            if kind == "polynomial" or phi.pairs() <= args.pairs:
+                repeats = args.repeats if n < 10**6 else 2
+                whole = f"{milliseconds(phi.everything, args.device, repeats):.1f}"
+            print(f"| {n:.0e} | {kind} | {step:.1f} | {whole} | {state / 1e6:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
