@@ -9,7 +9,9 @@ from torch import Tensor
 import fcco
 from fcco.memory.generic import GenericPhi
 from fcco.memory.kernels import Exponential, Polynomial, exponential_of
-from fcco.memory.pairs import PairPhi, pair_phi
+from fcco.memory.lists import ListPhi
+from fcco.memory.memory import phi_of
+from fcco.memory.pairs import PairPhi
 from fcco.memory.table import OutputTable
 from fcco.objectives.surrogates import Square, SquaredHinge
 from tests.memory.cases import CASES, FAST, N, exact_gradient, solver_for, whole
@@ -51,8 +53,8 @@ def test_fast_form_equals_the_generic_one(name: str, missing: int) -> None:
     case = FAST[name]()
     tasks = getattr(case.objective, "num_tasks", 1)
     table = filled((tasks,) if "tasks" in name else (), missing)
-    fast, slow = pair_phi(case.objective, case.loader, table), GenericPhi(case.objective, case.loader, table, chunk=16)
-    assert isinstance(fast, PairPhi)
+    fast, slow = phi_of(case.objective, case.loader, table), GenericPhi(case.objective, case.loader, table, chunk=16)
+    assert isinstance(fast, PairPhi | ListPhi)
     mine, theirs = fast.everything(), slow.everything()
     torch.testing.assert_close(mine.c, theirs.c, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(mine.f.sort().values, theirs.f.sort().values, rtol=1e-10, atol=1e-10)
@@ -100,7 +102,7 @@ def test_shift_of_all_outputs_changes_nothing(name: str) -> None:
     case = CASES[name]()
     shape = (3,) if "tasks" in name else (2, 4) if name == "contrastive" else ()
     table = filled(shape)
-    phi = pair_phi(case.objective, case.loader, table) or GenericPhi(case.objective, case.loader, table)
+    phi = phi_of(case.objective, case.loader, table)
     before = phi.everything()
     if not phi.shiftable:
         assert name in ("tasks", "contrastive")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import final
 
 import torch
 from torch import Tensor
 
-from fcco.memory.phi import Coefficients
+from fcco.memory.phi import Coefficients, add
 from fcco.memory.table import OutputTable
 from fcco.objectives.average_precision import AnchoredObjective
 from fcco.objectives.base import OutputObjective
@@ -82,7 +82,7 @@ class GenericPhi:
             leaf = u[index].requires_grad_()
             f = objective.outer(index, leaf)
             slopes, *parts = torch.autograd.grad((share * f).sum(), [leaf, *self.own], allow_unused=True)
-        _add(own, parts)
+        add(own, parts)
         assert slopes is not None
         slope = torch.zeros_like(u).index_copy(0, index, slopes)
         for some, batch in self._pieces(blocks, factor):
@@ -94,7 +94,7 @@ class GenericPhi:
                 push, *parts = torch.autograd.grad(g, [outputs, *self.own], weight.to(g.dtype), allow_unused=True)
             if push is not None:
                 c.index_add_(0, batch.id, push)
-            _add(own, parts)
+            add(own, parts)
         return Coefficients(c, f.detach(), own)
 
     def _shares(self, index: Tensor, blocks: Tensor) -> Tensor:
@@ -172,9 +172,3 @@ class GenericPhi:
                 whole[:, place].index_add_(0, index, weight.sum(1))
                 there[:, place].index_add_(0, index, (weight * seen[batch.id]).sum(1))
         return torch.where(whole == 0, 1.0, whole / there)
-
-
-def _add(totals: list[Tensor], parts: Sequence[Tensor | None]) -> None:
-    for total, part in zip(totals, parts, strict=True):
-        if part is not None:
-            total += part

@@ -10,12 +10,19 @@ from torch import Tensor
 from fcco.memory.diagnostics import warn_if_stale
 from fcco.memory.draws import Chances, Stratum, balanced, capped, pushes
 from fcco.memory.generic import GenericPhi
+from fcco.memory.lists import list_phi
 from fcco.memory.pairs import pair_phi
 from fcco.memory.phi import Coefficients, Phi
 from fcco.memory.settings import OutputMemory
 from fcco.memory.table import Entries, OutputTable
 from fcco.objectives.base import OutputObjective
 from fcco.sampling.loader import Loader
+
+
+def phi_of(objective: OutputObjective, loader: Loader, table: OutputTable) -> Phi:
+    """Phi in the fastest form that there is."""
+    fast = pair_phi(objective, loader, table) or list_phi(objective, loader, table)
+    return GenericPhi(objective, loader, table) if fast is None else fast
 
 
 class Figures(NamedTuple):
@@ -59,8 +66,7 @@ class Memory:
         """The table, made when the shape of an output is known."""
         if self.table is None:
             self.table = OutputTable(self.loader.num_examples, shape, like=self._like)
-            fast = pair_phi(self.objective, self.loader, self.table)
-            self.phi = GenericPhi(self.objective, self.loader, self.table) if fast is None else fast
+            self.phi = phi_of(self.objective, self.loader, self.table)
         if self.table.values.shape[1:] != shape:
             raise ValueError(f"outputs must keep the shape {tuple(self.table.values.shape[1:])}, got {shape}")
         return self.table

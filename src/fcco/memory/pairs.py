@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fcco.memory.kernels import Exponential, Kernel, Polynomial, exponential_of
-from fcco.memory.phi import Coefficients
+from fcco.memory.phi import Coefficients, add
 from fcco.memory.table import OutputTable
 from fcco.objectives.average_precision import AnchoredObjective, AveragePrecision
 from fcco.objectives.partial_auc import PartialAUC
@@ -95,7 +95,7 @@ class PairPhi:
             pushes = self._sign * (self._kernel.columns(o, a, log_g, b) * w).sum(1)
             column.index_add_(0, view.others[present], pushes.to(c.dtype))
             values.append(f)
-            _add(gradients, own)
+            add(gradients, own)
         return Coefficients(c, _joined(values, c), gradients)
 
     def at(self, id: Tensor) -> Coefficients:
@@ -128,7 +128,7 @@ class PairPhi:
                 pushes = (self._kernel.columns(s[id[theirs]], a, log_g, b) * w_fresh).sum(1)
                 column[theirs] += self._sign * pushes.to(c.dtype)
             values.append(f)
-            _add(gradients, own)
+            add(gradients, own)
         return Coefficients(c, _joined(values, c), gradients)
 
     def undo(self) -> None:
@@ -181,12 +181,6 @@ def _places(examples: Tensor, size: int, device: torch.device) -> Tensor:
     place = torch.full((size,), -1, dtype=torch.int64, device=device)
     place[examples] = torch.arange(examples.shape[0], device=device)
     return place
-
-
-def _add(totals: list[Tensor], parts: Sequence[Tensor | None]) -> None:
-    for total, part in zip(totals, parts, strict=True):
-        if part is not None:
-            total += part
 
 
 def _joined(values: list[Tensor], like: Tensor) -> Tensor:

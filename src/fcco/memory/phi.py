@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
@@ -42,3 +43,10 @@ class Phi(Protocol):
 
     def undo(self) -> None:
         """Forget what the last :meth:`at` stored: its step failed."""
+
+
+def add(totals: list[Tensor], parts: Sequence[Tensor | None]) -> None:
+    """Add what there is to the totals, in place."""
+    for total, part in zip(totals, parts, strict=True):
+        if part is not None:
+            total += part
