@@ -1,10 +1,12 @@
-"""CIFAR-10 with a rare class (500 of 23,000 images), ResNet18: pAUC and AP against cross-entropy, on an accelerator.
+"""CIFAR-10 with a rare class (500 of 23,000 images), ResNet18: pAUC, with a tracker and with the output memory, against
+cross-entropy, on an accelerator.
 
-    python benchmarks/cifar_rare.py --data cifar10.npz --classes 3 --workers 4
+    python benchmarks/cifar_rare.py --data cifar10.npz --classes 3 --workers 5
 
 The data file holds x_train (N, 32, 32, 3) uint8, y_train, x_test, y_test. The first half of the test images chooses
-learning rate and knob (one seed), the second half is reported (five seeds). Adam, bf16, random flips and shifts; every
-run sees the same number of images (32 + 224 a step).
+learning rate and knobs (one seed, class ``--tune-on``), the second half is reported. Adam with a cosine, bf16, random flips
+and crops; every run sees the same number of images (32 + 224 a step). With ``--limit`` runs that would start later
+than so many seconds are left out, and the table says how many seeds each line has.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ import argparse
 import json
 import statistics
 import time
+from collections.abc import Sequence
 from multiprocessing import get_context
 from pathlib import Path
 from queue import Empty
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -27,15 +31,20 @@ import fcco
 from fcco import objectives as zoo
 from fcco.lab.models import resnet18
 
-RATES = (3e-4, 1e-3, 3e-3)
-KNOBS = {
-    "PartialAUC": (0.3, 1.0),  # temperature
-    "AveragePrecision": (0.5, 1.0),  # margin
-    "cross-entropy uniform": (0.0, 5e-4),  # weight decay
-    "cross-entropy balanced": (0.0, 5e-4),
-    "memory PartialAUC": (0.3, 1.0),
-    "memory AveragePrecision": (0.5, 1.0),
+RATES = (5e-4, 1e-3, 2e-3)
+SHAPES = tuple({"margin": margin, "temperature": 1.0} for margin in (3.0, 5.0))
+DECAYS = ({"decay": 0.0}, {"decay": 5e-4})
+MARGINS = tuple({"margin": margin} for margin in (1.0, 3.0))
+KNOBS: dict[str, tuple[dict[str, float], ...]] = {
+    "SOX PartialAUC": tuple(shape | {"beta": beta} for shape in SHAPES for beta in (0.3, 0.9)),
+    "memory PartialAUC": tuple(shape | {"importance": p} for shape in SHAPES for p in (0.2, 0.5)),
+    "cross-entropy balanced": DECAYS,
+    "cross-entropy uniform": DECAYS,
+    "SOX AveragePrecision": tuple(margin | {"beta": beta} for margin in MARGINS for beta in (0.3, 0.9)),
+    "memory AveragePrecision": tuple(margin | {"importance": p} for margin in MARGINS for p in (0.2, 0.5)),
 }
+DEFAULT = tuple(name for name in KNOBS if not name.endswith("Precision"))
+Row = dict[str, Any]
 
 
 class Network(nn.Module):
@@ -76,15 +85,15 @@ def load(path: str, positive: int, device: torch.device) -> dict[str, Tensor]:
     return {name: value.to(device) for name, value in arrays.items()}
 
 
-def train(kind: str, data: dict[str, Tensor], lr: float, knob: float, seed: int, epochs: int) -> nn.Module:
+def train(kind: str, data: dict[str, Tensor], lr: float, knobs: dict[str, float], seed: int, epochs: int) -> nn.Module:
     torch.manual_seed(seed)
     x, y = data["x"], data["y"]
     model = Network().to(x.device)
     steps = epochs * (len(y) // 256)
     if kind.startswith("cross-entropy"):
-        _train_plain(kind, model, x, y, lr, knob, seed, steps)
+        _train_plain(kind, model, x, y, lr, knobs["decay"], seed, steps)
     else:
-        _train_ours(kind, model, x, y, lr, knob, seed, steps)
+        _train_ours(kind, model, x, y, lr, knobs, seed, steps)
     return model.eval()
 
 
@@ -107,18 +116,20 @@ def _train_plain(
 
 
 def _train_ours(
-    kind: str, model: nn.Module, x: Tensor, y: Tensor, lr: float, knob: float, seed: int, steps: int
+    kind: str, model: nn.Module, x: Tensor, y: Tensor, lr: float, knobs: dict[str, float], seed: int, steps: int
 ) -> None:
     precision = kind.endswith("AveragePrecision")
     average = fcco.Average.ALL if precision else fcco.Average.OPPOSITE
     loader = fcco.PointLoader(x, y, 32, 224, average=average, seed=seed, steps_per_epoch=steps)
-    if precision:
-        objective = zoo.AveragePrecision(model, loader.num_blocks, loss=zoo.SquaredHinge(margin=knob))
-    else:
-        objective = zoo.PartialAUC(model, loader.num_blocks, temperature=knob)
+    loss = zoo.SquaredHinge(margin=knobs["margin"])
+    objective: zoo.OutputObjective = (
+        zoo.AveragePrecision(model, loader.num_blocks, loss=loss)
+        if precision
+        else zoo.PartialAUC(model, loader.num_blocks, temperature=knobs["temperature"], loss=loss)
+    )
     optimizer = torch.optim.Adam(objective.parameters(), lr=lr)
     memory = kind.startswith("memory")
-    method = fcco.output_memory() if memory else fcco.soap(beta=0.3)
+    method = fcco.output_memory(importance=knobs["importance"]) if memory else fcco.soap(beta=knobs["beta"])
     solver = fcco.Solver(objective.to(x.device), optimizer, method)
     batches = fcco.memory.MemoryLoader(solver, loader, seed=seed) if memory else loader
     for step, (index, batch) in enumerate(batches):
@@ -134,8 +145,10 @@ def _cosine(optimizer: torch.optim.Optimizer, lr: float, step: int, steps: int) 
 @torch.no_grad()
 def evaluate(model: nn.Module, data: dict[str, Tensor]) -> dict[str, float]:
     scores = torch.cat([model(part) for part in data["test_x"].split(2000)]).cpu()
+    trained = torch.cat([model(part) for part in data["x"].split(2000)]).cpu()
     y, half = data["test_y"].cpu(), len(scores) // 2
     return {
+        "train_ap": average_precision(trained, data["y"].cpu()),
         "valid_auroc": auroc(scores[:half], y[:half]),
         "valid_ap": average_precision(scores[:half], y[:half]),
         "auroc": auroc(scores[half:], y[half:]),
@@ -143,27 +156,25 @@ def evaluate(model: nn.Module, data: dict[str, Tensor]) -> dict[str, float]:
     }
 
 
-def worker(path: str, device: str, epochs: int, jobs, results) -> None:  # type: ignore[no-untyped-def]
+Job = tuple[int, str, float, dict[str, float], int]  # class, run, learning rate, knobs, seed
+
+
+def worker(path: str, device: str, epochs: int, end: float, jobs: Any, results: Any) -> None:
     torch.set_num_threads(1)
-    torch.backends.cudnn.benchmark = True
     loaded: dict[int, dict[str, Tensor]] = {}
     while (job := jobs.get()) is not None:
-        positive, kind, lr, knob, seed = job
+        positive, kind, lr, knobs, seed = job
+        row: Row = {"class": positive, "run": kind, "lr": lr, "knobs": knobs, "seed": seed}
+        if time.time() > end:
+            results.put(row | {"left_out": True})
+            continue
         if positive not in loaded:
-            loaded.clear()
             loaded[positive] = load(path, positive, torch.device(device))
         start = time.perf_counter()
-        row = {"class": positive, "run": kind, "lr": lr, "knob": knob, "seed": seed}
         try:
-            row |= evaluate(train(kind, loaded[positive], lr, knob, seed, epochs), loaded[positive])
+            row |= evaluate(train(kind, loaded[positive], lr, knobs, seed, epochs), loaded[positive])
         except Exception as error:
-            row |= {
-                "error": repr(error),
-                "valid_ap": -1.0,
-                "valid_auroc": -1.0,
-                "ap": float("nan"),
-                "auroc": float("nan"),
-            }
+            row |= {"error": repr(error)}
         results.put(row | {"seconds": round(time.perf_counter() - start, 1)})
 
 
@@ -173,15 +184,17 @@ class Pool:
     def __init__(self, options: argparse.Namespace) -> None:
         context = get_context("spawn")
         self.jobs, self.results = context.Queue(), context.Queue()
-        arguments = (options.data, options.device, options.epochs, self.jobs, self.results)
-        self.workers = [context.Process(target=worker, args=arguments) for _ in range(options.workers)]
+        end = time.time() + options.limit
+        arguments = (options.data, options.device, options.epochs, end, self.jobs, self.results)
+        self.workers = [context.Process(target=worker, args=arguments, daemon=True) for _ in range(options.workers)]
         for process in self.workers:
             process.start()
 
-    def map(self, jobs: list[tuple[int, str, float, float, int]], log) -> list[dict[str, float]]:  # type: ignore[no-untyped-def]
+    def map(self, jobs: list[Job], log: TextIO) -> list[Row]:
+        """The rows of the runs that were done and did not fail."""
         for job in jobs:
             self.jobs.put(job)
-        rows = []
+        rows: list[Row] = []
         while len(rows) < len(jobs):
             try:
                 rows.append(self.results.get(timeout=30))
@@ -189,9 +202,10 @@ class Pool:
                 if not any(process.is_alive() for process in self.workers):
                     raise RuntimeError("all workers died") from None
                 continue
-            log.write(json.dumps(rows[-1]) + "\n")
-            log.flush()
-        return rows
+            if "left_out" not in rows[-1]:
+                log.write(json.dumps(rows[-1]) + "\n")
+                log.flush()
+        return [row for row in rows if "ap" in row]
 
     def close(self) -> None:
         for _ in self.workers:
@@ -204,59 +218,57 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True)
     parser.add_argument("--classes", type=int, nargs="*", default=[3])
-    parser.add_argument("--runs", nargs="*", default=[name for name in KNOBS if not name.startswith("memory")])
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--more", type=int, nargs="*", default=[], help="classes that get --more-seeds seeds only")
+    parser.add_argument("--more-seeds", type=int, default=2)
+    parser.add_argument("--runs", nargs="*", choices=KNOBS, default=DEFAULT)
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=5)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--limit", type=float, default=float("inf"))
     parser.add_argument(
-        "--tune-on", type=int, default=3, help="the class on which lr and knob are chosen, for all classes"
+        "--tune-on", type=int, default=3, help="the class on which the knobs are chosen, for all classes"
     )
     parser.add_argument("--out", type=Path, default=Path("results/cifar_rare"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     start, pool = time.perf_counter(), Pool(options)
     with open(options.out / "runs.jsonl", "a") as log:
-        tuned = pool.map(
-            [(options.tune_on, run, lr, knob, 100) for run in options.runs for lr in RATES for knob in KNOBS[run]], log
+        grid = [(run, lr, knobs) for run in options.runs for lr in RATES for knobs in KNOBS[run]]
+        tuned = pool.map([(options.tune_on, *point, 100) for point in grid], log)
+        best: dict[str, Row] = {}
+        for row in sorted(tuned, key=lambda row: row["valid_ap"]):
+            best[row["run"]] = row
+        cases = [(c, seed) for c in options.classes for seed in range(options.seeds)]
+        cases += [(c, seed) for seed in range(options.more_seeds) for c in options.more]
+        tested = pool.map(
+            [(c, run, best[run]["lr"], best[run]["knobs"], seed) for c, seed in cases for run in best], log
         )
-        best = {run: max((r for r in tuned if r["run"] == run), key=lambda r: r["valid_ap"]) for run in options.runs}
-        jobs = [
-            (c, run, best[run]["lr"], best[run]["knob"], seed)
-            for c in options.classes
-            for run in options.runs
-            for seed in range(options.seeds)
-        ]
-        tested = pool.map(jobs, log)
     pool.close()
-    text = table(tested, options)
+    text = table(tested, [*options.classes, *options.more], options.runs)
     (options.out / "table.md").write_text(text + "\n")
     minutes = round((time.perf_counter() - start) / 60, 1)
     device = torch.cuda.get_device_name() if options.device == "cuda" else options.device
-    facts = {
-        "torch": torch.__version__,
-        "fcco": fcco.__version__,
-        "device": device,
-        "epochs": options.epochs,
-        "minutes": minutes,
-    }
-    (options.out / "configuration.json").write_text(json.dumps(facts, indent=1))
+    facts = {"torch": torch.__version__, "fcco": fcco.__version__, "device": device, "epochs": options.epochs,
+             "rates": RATES, "knobs": {run: KNOBS[run] for run in options.runs}, "minutes": minutes}  # fmt: skip
+    (options.out / "configuration.json").write_text(json.dumps(facts, indent=1) + "\n")
     print(text)
     print(f"{minutes} minutes")
 
 
-def table(rows: list[dict[str, float]], options: argparse.Namespace) -> str:
-    lines = ["| class | run | lr, knob | test AUROC | test AP |", "|---|---|---|---|---|"]
-    for c in options.classes:
-        for run in options.runs:
+def table(rows: list[Row], classes: list[int], runs: Sequence[str]) -> str:
+    lines = ["| class | run | lr, knobs | seeds | train AP | test AUROC | test AP |", "|---" * 7 + "|"]
+    for c in classes:
+        for run in runs:
             own = [r for r in rows if r["class"] == c and r["run"] == run]
-            cells = []
-            for metric in ("auroc", "ap"):
-                values = [r[metric] for r in own]
-                cells.append(
-                    f"{statistics.mean(values):.4f} ± {statistics.stdev(values) if len(values) > 1 else 0:.4f}"
-                )
-            lines.append(f"| {c} | {run} | {own[0]['lr']:g}, {own[0]['knob']:g} | {cells[0]} | {cells[1]} |")
+            if not own:
+                continue
+            cells = [
+                f"{statistics.mean(values):.4f} ± {statistics.stdev(values) if len(values) > 1 else 0:.4f}"
+                for values in ([r[metric] for r in own] for metric in ("train_ap", "auroc", "ap"))
+            ]
+            knobs = ", ".join(f"{name} {value:g}" for name, value in own[0]["knobs"].items())
+            lines.append(f"| {c} | {run} | {own[0]['lr']:g}, {knobs} | {len(own)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

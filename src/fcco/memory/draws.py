@@ -35,44 +35,47 @@ class Drawn(NamedTuple):
 class Chances:
     r"""q_k = (1 - p)/n + p |c_k| / sum |c| over one stratum, as it stood at the last refresh.
 
+    The sums are kept on the CPU: a draw there makes no device wait.
+
     Args:
         stratum: whose members are drawn.
-        device: where to keep the running sums.
+        device: where the table is.
     """
 
     def __init__(self, stratum: Stratum, device: torch.device) -> None:
         self.members, self.draws = stratum.members.to(device), stratum.draws
-        self.push = torch.zeros(0, dtype=torch.float64, device=device)  # |c| of the members, none: uniform
+        self._ids = stratum.members.cpu()
+        self.push = torch.zeros(0, dtype=torch.float64)  # |c| of the members, none: uniform
         self._sums = self.push
 
     def update(self, push: Tensor) -> None:
         """Take over |c| (n,) of the members; of none, or none but zeros: draw uniformly."""
-        self.push = push.double()
+        self.push = push.cpu().double()
         self._sums = self.push.cumsum(0)
         if not self.push.numel() or not bool(self._sums[-1] > 0.0):
             self.push = self._sums = self.push[:0]
 
     def draw(self, importance: float, generator: torch.Generator) -> Drawn:
         """B draws with replacement."""
-        n, device = self.members.shape[0], self.members.device
-        u = torch.rand(3, self.draws, generator=generator, dtype=torch.float64).to(device)
+        n = self._ids.shape[0]
+        u = torch.rand(3, self.draws, generator=generator, dtype=torch.float64)
         place = (u[1] * n).long().clamp(max=n - 1)
         if self._sums.numel():
             by_push = torch.searchsorted(self._sums, u[2] * self._sums[-1], right=True).clamp(max=n - 1)
             place = torch.where(u[0] < importance, by_push, place)
         place, times = place.unique(return_counts=True)
-        return Drawn(self.members[place], self.probability(place, importance), times.double() / self.draws)
+        return Drawn(self._ids[place], self.probability(place, importance), times.double() / self.draws)
 
     def probability(self, place: Tensor, importance: float) -> Tensor:
         """q of the members at the places (K,)."""
-        n = self.members.shape[0]
+        n = self._ids.shape[0]
         if not self._sums.numel():
-            return torch.full(place.shape, 1.0 / n, dtype=torch.float64, device=place.device)
+            return torch.full(place.shape, 1.0 / n, dtype=torch.float64)
         return (1.0 - importance) / n + importance * self.push[place] / self._sums[-1]
 
     def effective_size(self, importance: float) -> float:
         """1 / sum q^2 over n: the share of the members that the draws are spread over."""
-        q = self.probability(torch.arange(self.members.shape[0], device=self.members.device), importance)
+        q = self.probability(torch.arange(self._ids.shape[0]), importance)
         return float(1.0 / (q.square().sum() * q.shape[0]))
 
 

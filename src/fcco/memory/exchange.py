@@ -46,3 +46,10 @@ def exchange(id: Tensor, probability: Tensor, weight: Tensor, values: Tensor) ->
         outputs,
         slice(before, before + sizes[rank]),
     )
+
+
+def agreed(push: Tensor) -> Tensor:
+    """The same numbers on every rank, to the last bit: draws that differed would be nobody's or everybody's."""
+    if rank_and_world()[1] > 1:
+        dist.broadcast(push, 0)
+    return push

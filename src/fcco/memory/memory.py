@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fcco.memory.diagnostics import warn_if_stale
 from fcco.memory.draws import Chances, Stratum, balanced, capped, pushes
+from fcco.memory.exchange import agreed
 from fcco.memory.generic import GenericPhi
 from fcco.memory.lists import list_phi
 from fcco.memory.pairs import pair_phi
@@ -139,7 +140,7 @@ class Memory:
             c = self.phi.everything().c
         self.total = c.clamp(min=0).sum(0)
         for chances in self.chances:
-            chances.update(pushes(c, chances, self.table.seen))
+            chances.update(agreed(pushes(c, chances, self.table.seen)))
         self.refreshed = step
         warn_if_stale(self, step)
 
@@ -176,6 +177,6 @@ class Memory:
             for rows, saved in zip(getattr(self.phi, "rows", []), state["rows"], strict=True):
                 rows.copy_(saved)
         for chances, push in zip(self.chances, state["push"], strict=True):
-            chances.update(push.to(chances.members.device))
+            chances.update(push)
         self.total = None if state["total"] is None else state["total"].to(self._like.device)
         self.refreshed, self.period, self.lag = state["refreshed"], state["period"], state["lag"]
