@@ -4,11 +4,12 @@
     python benchmarks/memory.py --jobs 16                # the same on 16
     python benchmarks/memory.py --setting pauc-0.1 --method memory sox --quick
 
-Each method's rates and learning rate are tuned on seeds of their own: the whole grid on one seed, the best four of it
-on two more, the best mean of the three is taken; it then runs on the reported seeds. The memory has one setting
-everywhere (its defaults), only its learning rate is tuned. It starts with an empty table, so no scoring pass is charged
-(``--scored`` fills it first and takes the steps of that pass off). Parts add up: results are kept in
-results/memory/*.json, and a run that is there already is not run again.
+Each method's rates and learning rate are tuned on seeds of their own: the whole grid on one seed (longer where the best
+learning rate is at an end of it), the best four of it on two more, the best mean of the three is taken; it then runs on the reported seeds. The memory has one setting
+everywhere (its defaults), only its learning rate is tuned. It starts with an empty table, so no scoring pass is charged.
+Parts add up: results are kept in results/memory/*.json, and a run that is there already is not run again.
+
+    python benchmarks/memory.py --ablate --jobs 2        # the memory without each of its parts, 3 seeds
 
 Data: fashion-mnist.npz in the folder that FCCO_DATA names.
 """
@@ -142,22 +143,28 @@ def data(device: str) -> tuple[Tensor, Tensor]:
     return _data["x"], _data["y"]
 
 
-def train(run: Run, device: str) -> dict[str, Any]:
-    """Train, and evaluate the objective exactly at the last iterate."""
+def problem(run: Run, steps: int, device: str) -> tuple[OutputObjective, PointLoader]:
+    """The objective over a new network, and its loader."""
     torch.manual_seed(run.seed)
     setting, (x, y) = SETTINGS[run.setting], data(device)
     n1 = int(y.sum())
     model = nn.Sequential(nn.Linear(x.shape[1], 32), nn.ReLU(), nn.Linear(32, 1)).to(device)
-    objective = setting.make(model, n1, y.shape[0] - n1).to(device)
     first, second = setting.positives, setting.negatives
     if setting.block_label == 0:
         first, second = second, first
-    steps = setting.steps - (math.ceil(EXAMPLES / (first + second)) if run.scored else 0)
-    loader: Any = PointLoader(
+    loader = PointLoader(
         x, y, first, second, average=setting.average, block_label=setting.block_label,
         seed=run.seed, steps_per_epoch=steps, chunk=4096,
     )  # fmt: skip
-    own = loader
+    return setting.make(model, n1, y.shape[0] - n1).to(device), loader
+
+
+def train(run: Run, device: str) -> dict[str, Any]:
+    """Train, and evaluate the objective exactly at the last iterate."""
+    setting = SETTINGS[run.setting]
+    charged = math.ceil(EXAMPLES / (setting.positives + setting.negatives)) if run.scored else 0
+    objective, own = problem(run, setting.steps - charged, device)
+    loader: Any = own
     optimizer = torch.optim.Adam(objective.parameters(), lr=run.lr)
     solver = fcco.Solver(objective, optimizer, METHODS[run.method](**run.rates), nonfinite="skip")
     if run.method == "memory":
@@ -168,7 +175,7 @@ def train(run: Run, device: str) -> dict[str, Any]:
     for index, batch in loader:
         solver.step(index, batch)
     seconds = time.perf_counter() - start
-    return {**asdict(run), "value": exact(objective, own, x) - setting.least, "seconds": seconds,
+    return {**asdict(run), "value": exact(objective, own, data(device)[0]) - setting.least, "seconds": seconds,
             "samples": solver.samples, "skipped": solver.skipped}  # fmt: skip
 
 
@@ -270,6 +277,15 @@ def compare(store: Store, settings: list[str], methods: list[str], args: argpars
             del choices[number:]
 
     run([first])
+    for _ in range(
+        0 if args.quick else 2
+    ):  # where the best are at an end of the learning rates, the grid goes on there
+        for (s, m), choices in tried.items():
+            value = {id(choice): np.mean(store.values(s, m, *choice, [first])) for choice in choices}
+            low, high = min(lr for _, lr in choices), max(lr for _, lr in choices)
+            for rates, lr in sorted(choices, key=lambda choice: float(value[id(choice)]))[:FINALISTS]:
+                choices += [(rates, round(lr * factor, 9)) for end, factor in ((low, 1 / 3), (high, 3)) if lr == end]
+        run([first])
     best(FINALISTS if later else 1, [first])
     if later:
         run(later)
@@ -321,6 +337,38 @@ def _write(
     (store.folder / "table.md").write_text("\n".join(table(store, settings, methods, best, seeds)) + "\n")
 
 
+ABLATIONS: dict[str, tuple[dict[str, Any], bool]] = {  # settings, and whether a scoring pass comes first (charged)
+    "default": ({}, False),
+    "scoring pass first": ({}, True),
+    **{f"refresh every {steps}": ({"refresh": steps}, False) for steps in (1, 5, 20, 80)},
+    **{f"p = {p}": ({"importance": p}, False) for p in (0.0, 0.2, 0.8)},
+    **{f"cap {cap}": ({"cap": cap}, False) for cap in (2.0, 6.0, None)},
+    "no balance": ({"balance": False}, False),
+}
+
+
+def ablate(store: Store, settings: list[str], args: argparse.Namespace) -> None:
+    """The memory with one thing changed, at the learning rates around the one that suits the default."""
+    rates = {s: (3e-4,) if s in ("pauc-0.1", "pauc-0.3-small") else (1e-3,) for s in settings}
+    seeds = range(3)
+    runs = [
+        Run(s, "memory", lr, seed, changed, scored)
+        for s in settings for lr in rates[s] for changed, scored in ABLATIONS.values() for seed in seeds
+    ]  # fmt: skip
+    store.run(runs, args.device, args.jobs)
+    lines = ["| memory | " + " | ".join(f"{s}, lr {rates[s][0]:g}" for s in settings) + " |"]
+    lines.append("|---" * (len(settings) + 1) + "|")
+    for name, (changed, scored) in ABLATIONS.items():
+        cells = []
+        for s in settings:
+            values = [store.known[Run(s, "memory", rates[s][0], seed, changed, scored).key]["value"] for seed in seeds]
+            finite = [math.inf if value is None else value for value in values]
+            cells.append(f"{np.mean(finite):.4f} ± {np.std(finite):.4f}" if None not in values else "diverged")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    (store.folder / "ablation.md").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--setting", nargs="+", choices=SETTINGS, default=list(SETTINGS))
@@ -329,8 +377,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="two learning rates, a third of the rates, two seeds")
+    parser.add_argument("--ablate", action="store_true", help="the memory alone, with one thing changed at a time")
     parser.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
+    if args.ablate:
+        ablate(Store(args.results), args.setting, args)
+        return
     compare(Store(args.results / "quick" if args.quick else args.results), args.setting, args.method, args)
 
 

@@ -373,6 +373,8 @@ class Solver:
         """Go on from a saved state; a state that does not fit is refused and nothing is changed."""
         if isinstance(saved, dict) and ("memory" in saved) != (self.memory is not None):
             raise ValueError("the state and this solver differ in whether a MemoryLoader was made for them")
+        if self.memory is not None:
+            self.memory.check(saved["memory"])
         state.load_solver_state(self, saved)
         if self.memory is not None:
             self.memory.load_state_dict(saved["memory"])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import fcco
-from fcco.memory.draws import Chances, Stratum, balanced, capped
+from fcco.memory.draws import GROWTH, Chances, Stratum, balanced, capped
 from tests.memory.cases import CASES, solver_for, whole
 
 
@@ -70,19 +70,32 @@ def test_first_steps_push_no_more_than_later_ones() -> None:
 
 def test_cap_cuts_at_so_many_times_the_mean_of_a_draw() -> None:
     v, weight = torch.tensor([1.0, -1.0, 10.0, 2.0]), torch.tensor([0.2, 0.2, 0.2, 0.4])  # the last was drawn twice
-    cut, share = capped(v, weight, 2.0)
+    cut, share = capped(v, weight / 0.2, 2.0)
     most = 2.0 * 14.0 / 5
     torch.testing.assert_close(cut, torch.tensor([1.0, -1.0, most, 2.0]))
     assert float(share) == 0.25
 
 
-def test_balance_makes_every_group_add_up_to_zero() -> None:
+def test_balance_makes_every_column_add_up_to_zero() -> None:
     generator = torch.Generator().manual_seed(0)
     v = torch.randn(30, 2, generator=generator, dtype=torch.float64)
-    groups = torch.randint(4, (30,), generator=generator)
-    result = balanced(v, groups)
-    for group in range(4):
-        assert result[groups == group].sum(0).abs().max() < 1e-12
-    assert bool((result * v >= 0).all())
-    assert balanced(v[:, 0], None).sum().abs() < 1e-12
-    assert balanced(torch.ones(3), None).abs().sum() == 0.0  # nothing to set against: no push
+    for result in (balanced(v), balanced(v, torch.tensor([4.0, 5.0]))):
+        assert result.sum(0).abs().max() < 1e-12
+        assert bool((result * v >= 0).all())
+    assert balanced(v, torch.tensor([4.0, 5.0])).clamp(min=0).sum(0).tolist() == pytest.approx([4.0, 5.0])
+    assert balanced(torch.ones(3)).abs().sum() == 0.0  # nothing to set against: no push
+
+
+def test_balance_makes_no_push_much_larger() -> None:
+    """A side that was drawn with next to nothing on it does not get the whole table's push."""
+    for tiny in (1e-3, 1e-30, 3e-309, 0.0):
+        v = torch.tensor([-1.0, tiny, -2.0], dtype=torch.float64)
+        result = balanced(v, torch.tensor(3.0))
+        assert bool((result.abs() <= GROWTH * v.abs() + 1e-300).all())
+        assert result.sum().abs() < 1e-12
+
+
+def test_cap_by_sign_spares_the_rare_class() -> None:
+    v = torch.cat([torch.full((97,), 1.0), torch.full((3,), -30.0)])
+    assert torch.equal(capped(v, torch.ones(100), 3.0, by_sign=True)[0], v)
+    assert not torch.equal(capped(v, torch.ones(100), 3.0)[0], v)

@@ -13,9 +13,11 @@ import torch.multiprocessing as mp
 from torch import Tensor
 
 import fcco
+from fcco.objectives import PartialAUC
+from fcco.sampling import Average, PointLoader
 from tests.memory.cases import CASES, solver_for
 
-NAMES = ("pauc", "two-way", "ap", "cox")
+NAMES = ("pauc", "two-way", "ap", "cox", "ndcg", "tasks")
 
 
 def trained(name: str, folder: str | None = None) -> list[Tensor]:
@@ -32,6 +34,29 @@ def trained(name: str, folder: str | None = None) -> list[Tensor]:
     return [*(p.detach() for p in solver.parameters), loader.memory.table.values]
 
 
+def larger() -> tuple[fcco.Solver, fcco.memory.MemoryLoader]:
+    """A problem whose period is chosen, with parts of different size."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(3000, 5, generator=generator).double(), (torch.arange(3000) % 20 == 0).long()
+    base = PointLoader(x, y, 4, 5, average=Average.OPPOSITE, seed=0, steps_per_epoch=30)
+    torch.manual_seed(0)
+    objective = PartialAUC(torch.nn.Linear(5, 1).double(), base.num_blocks)
+    optimizer = torch.optim.SGD(objective.parameters(), lr=0.01)
+    solver = fcco.Solver(objective, optimizer, fcco.output_memory(), nonfinite="skip")
+    return solver, fcco.memory.MemoryLoader(solver, base)
+
+
+def counted(missing: bool) -> list[Tensor]:
+    """The period, steps and skips after the loader's steps, and the weights; one input may not be a number."""
+    solver, loader = larger()
+    for number, (index, batch) in enumerate(loader):
+        if missing and number == 3:
+            batch.x[0] = torch.nan
+        solver.step(index, batch)
+    figures = torch.tensor([loader.memory.period, solver.t, solver.skipped])
+    return [figures, *(p.detach() for p in solver.parameters)]
+
+
 def _rank(rank: int, folder: str) -> None:
     warnings.simplefilter("error")
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -39,6 +64,8 @@ def _rank(rank: int, folder: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     try:
         found = {name: trained(name, folder) for name in NAMES}
+        found |= {"larger": counted(False)}
+        found |= {"one rank sees what is not a number": counted(rank == 1)}
         torch.save(found, os.path.join(folder, f"found-{rank}"))
     finally:
         dist.destroy_process_group()
@@ -52,3 +79,6 @@ def test_two_ranks_equal_one_and_resume(tmp_path: Path) -> None:
         for name in NAMES:
             for mine, alone in zip(found[name], trained(name), strict=True):
                 torch.testing.assert_close(mine, alone, rtol=1e-9, atol=1e-10)
+        for mine, alone in zip(found["larger"], counted(False), strict=True):
+            torch.testing.assert_close(mine, alone, rtol=1e-9, atol=1e-10)
+        assert found["one rank sees what is not a number"][0].tolist()[1:] == [29, 1]

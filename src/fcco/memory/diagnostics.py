@@ -6,11 +6,14 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+import torch
+
 if TYPE_CHECKING:
-    from fcco.memory.memory import Memory
+    from fcco.memory.memory import Figures, Memory
 
 #: fresh outputs further from the stored ones than the stored ones are from each other: weights of old against new
 MEANINGLESS = 2.0
+FEW = 8  # examples with an entry say too little
 
 
 @final
@@ -47,31 +50,36 @@ class MemoryDiagnosis:
 def diagnose(memory: Memory, step: int) -> MemoryDiagnosis:
     """Look at the memory after ``step``; a device waits for this."""
     table, figures = memory.table, memory.figures
-    if table is None or figures is None:
+    if table is None:
         raise RuntimeError("the memory is empty: take a step first")
+    nothing = float("nan")  # of the last step, after a state was loaded
     age = (step - table.written[table.seen]).double()
     return MemoryDiagnosis(
-        seen=1.0 - table.missing / table.written.shape[0],
+        seen=1.0 - table.missing / sum(chances.members.shape[0] for chances in memory.chances),
         age=float(age.mean()),
         oldest=int(age.max()),
-        change=float(figures.change),
-        spread=float(figures.spread),
+        change=nothing if figures is None else float(figures.change),
+        spread=nothing if figures is None else float(figures.spread),
         effective_size=tuple(chances.effective_size(memory.settings.importance) for chances in memory.chances),
-        capped=float(figures.cut),
+        capped=nothing if figures is None else float(figures.cut),
         period=memory.period,
     )
 
 
+def follow(memory: Memory, figures: Figures) -> None:
+    """Take a step's figures into the running mean of change / spread; no device waits."""
+    ratio = figures.change / figures.spread.clamp(min=1e-30)
+    told = (figures.known >= FEW) & ratio.isfinite()
+    memory.figures, memory.lag = figures, torch.where(told, 0.98 * memory.lag + 0.02 * ratio, memory.lag)
+
+
 def warn_if_stale(memory: Memory, step: int) -> None:
     """Say once that the table lags so far behind that its weights mean nothing."""
-    figures = memory.figures
-    if memory.warned or figures is None or memory.table is None or memory.table.missing:
+    if memory.warned or not float(memory.lag) > MEANINGLESS:
         return
-    memory.lag = 0.9 * memory.lag + 0.1 * float(figures.change / figures.spread.clamp(min=1e-30))
-    if memory.lag > MEANINGLESS:
-        memory.warned = True
-        warnings.warn(
-            f"step {step}: fresh outputs differ from the stored ones {memory.lag:.1f} times as much as those differ "
-            "from each other; the weights mean little: lower the learning rate, or raise the examples a step",
-            stacklevel=2,
-        )
+    memory.warned = True
+    warnings.warn(
+        f"step {step}: fresh outputs differ from the stored ones {float(memory.lag):.1f} times as much as those differ "
+        "from each other; the weights mean little: lower the learning rate, or raise the examples a step",
+        stacklevel=2,
+    )

@@ -87,31 +87,43 @@ def pushes(c: Tensor, chances: Chances, seen: Tensor) -> Tensor:
     return torch.where(there, size, mean)
 
 
-def capped(v: Tensor, weight: Tensor, cap: float | None) -> tuple[Tensor, Tensor]:
-    """Pushes (K, ...) of one stratum, each draw's cut at cap times the mean |push| a draw; and how many were cut."""
+GROWTH = 3.0  # balance makes no push larger than so many times what it was
+
+
+def capped(v: Tensor, times: Tensor, cap: float | None, by_sign: bool = False) -> tuple[Tensor, Tensor]:
+    """Pushes (K, ...) of one stratum, each draw's cut at cap times the mean |push| a draw; and how many were cut.
+
+    Args:
+        times: (K,) how often each was drawn.
+        by_sign: upward and downward pushes have a mean each, of those that are not zero: for strata that hold examples
+            of both classes, of which one may be rare.
+    """
     if cap is None or not v.numel():
         return v, v.new_zeros(())
-    times = (weight / weight.min()).round().to(v.dtype).reshape(-1, *[1] * (v.dim() - 1))  # draws merged into one
-    most = cap * v.abs().sum(0) / times.sum(0) * times
+    times = times.to(v.dtype).reshape(-1, *[1] * (v.dim() - 1))
+    if by_sign:
+        means = [(v.abs() * side).sum(0) / (times * side).sum(0).clamp(min=1e-9) for side in (v > 0, v < 0)]
+        mean = torch.where(v > 0, means[0], means[1])
+    else:
+        mean = v.abs().sum(0) / times.sum(0)
+    most = cap * mean * times
     return torch.minimum(torch.maximum(v, -most), most), (v.abs() > most).to(v.dtype).mean()
 
 
-def balanced(v: Tensor, groups: Tensor | None, total: Tensor | None = None) -> Tensor:
-    """Pushes (K, ...) with the upward and the downward ones rescaled so that they cancel, in each group and column.
+def balanced(v: Tensor, total: Tensor | None = None) -> Tensor:
+    """Pushes (K, ...) with the upward and the downward ones rescaled so that they cancel, in each column.
 
     Args:
-        groups: (K,) the group of each; None: one group.
-        total: what each side adds up to in the whole table, for one group; both sides of the batch are brought to it.
-            None: to the geometric mean of the two.
+        total: what each side adds up to in the whole table: both sides of the batch are brought to it, as far as
+            neither grows more than ``GROWTH`` times. None: to the geometric mean of the two.
     """
-    flat = v.reshape(v.shape[0], -1)
-    place = torch.zeros_like(flat[:, 0], dtype=torch.int64) if groups is None else groups.unique(return_inverse=True)[1]
-    zero = flat.new_zeros(1 if groups is None else int(place.max()) + 1, flat.shape[1])
-    up, down = zero.index_add(0, place, flat.clamp(min=0)), zero.index_add(0, place, flat.clamp(max=0).neg())
-    target = torch.sqrt(up * down) if total is None else total.to(v.dtype).reshape(1, -1) * ((up > 0) & (down > 0))
-    scale = torch.where(flat > 0, _ratio(target, up)[place], _ratio(target, down)[place])
-    return (flat * scale).reshape(v.shape)
+    up, down = v.clamp(min=0).sum(0), v.clamp(max=0).neg().sum(0)
+    target = torch.sqrt(up) * torch.sqrt(down) if total is None else total.to(v.dtype).reshape(up.shape)
+    target = torch.minimum(target, GROWTH * torch.minimum(up, down))
+    return v * torch.where(v > 0, _ratio(target, up), _ratio(target, down))
 
 
-def _ratio(target: Tensor, total: Tensor) -> Tensor:
-    return torch.where(total > 0, target / torch.where(total > 0, total, 1.0), 0.0)
+def _ratio(target: Tensor, side: Tensor) -> Tensor:
+    """target / side; 0 where there is nothing on that side, or next to nothing."""
+    there = side > torch.finfo(side.dtype).tiny
+    return torch.where(there, target / torch.where(there, side, 1.0), 0.0)

@@ -12,26 +12,30 @@ from fcco.blocks import rank_and_world
 
 
 class Fresh(NamedTuple):
-    """Examples (K,) drawn by all ranks, with their chances, weights and outputs; ``mine``: this rank's among them."""
+    """Examples (K,) drawn by all ranks, with their chances, weights and outputs.
+
+    ``mine``: this rank's among them; ``finite``: whether the outputs of all ranks are.
+    """
 
     id: Tensor
     probability: Tensor
     weight: Tensor
     values: Tensor
     mine: slice
+    finite: bool
 
 
-def exchange(id: Tensor, probability: Tensor, weight: Tensor, values: Tensor) -> Fresh:
+def exchange(id: Tensor, probability: Tensor, weight: Tensor, values: Tensor, finite: Tensor) -> Fresh:
     """Gather the (id, output) pairs of all ranks, in the order of ranks; each rank must call this."""
     rank, world = rank_and_world()
     if world == 1:
-        return Fresh(id, probability, weight, values, slice(0, id.shape[0]))
+        return Fresh(id, probability, weight, values, slice(0, id.shape[0]), bool(finite))
     exact = torch.float64 if id.device.type != "mps" else torch.float32
     columns = [id.to(exact), probability.to(exact), weight.to(exact)]
     packed = torch.cat([torch.stack(columns, 1), values.reshape(id.shape[0], -1).to(exact)], 1)
-    counts = [torch.zeros(1, dtype=torch.int64, device=id.device) for _ in range(world)]
-    dist.all_gather(counts, torch.tensor([id.shape[0]], device=id.device))
-    sizes = [int(count) for count in counts]
+    counts = [torch.zeros(2, dtype=torch.int64, device=id.device) for _ in range(world)]
+    dist.all_gather(counts, torch.stack([torch.full_like(finite, id.shape[0], dtype=torch.int64), finite.long()]))
+    sizes, good = zip(*(count.tolist() for count in counts), strict=True)
     padded = packed.new_zeros(max(sizes), packed.shape[1])
     padded[: id.shape[0]] = packed
     parts = [torch.empty_like(padded) for _ in range(world)]
@@ -45,6 +49,7 @@ def exchange(id: Tensor, probability: Tensor, weight: Tensor, values: Tensor) ->
         whole[:, 2].to(weight.dtype),
         outputs,
         slice(before, before + sizes[rank]),
+        all(good),
     )
 
 

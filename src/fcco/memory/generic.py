@@ -33,8 +33,6 @@ class GenericPhi:
         chunk: examples a piece of the pass has.
     """
 
-    shiftable: bool
-
     def __init__(self, objective: OutputObjective, loader: Loader, table: OutputTable, chunk: int = 1024) -> None:
         self._objective, self._loader, self._table, self._chunk = objective, loader, table, chunk
         network = {id(p) for p in objective.model.parameters()}
@@ -42,11 +40,13 @@ class GenericPhi:
         device = table.values.device
         self._log = torch.tensor(objective.log, device=device)
         self._blocks = torch.arange(objective.num_blocks, device=device)
-        self.groups = objective.item_query.to(device) if isinstance(objective, PairObjective) else None
-        self.shiftable = table.values.dim() == 1 or (table.values.dim() == 2 and not self._moves_with_a_shift())
+        one_task = table.values.dim() == 1 and getattr(objective, "block_task", None) is not None
+        self._unsqueeze = one_task or (table.values.dim() == 1 and isinstance(objective, MultiTaskAUC))
 
-    def _moves_with_a_shift(self) -> bool:
-        return isinstance(self._objective, MultiTaskAUC) and self._objective.a is not None
+    def _outputs(self, id: Tensor) -> Tensor:
+        """As the model gave them: the table has no column for one task."""
+        outputs = self._table.values[id]
+        return outputs.unsqueeze(1) if self._unsqueeze else outputs
 
     def pairs(self) -> int:
         return 4 * self._objective.num_blocks * self._loader.num_examples
@@ -87,13 +87,13 @@ class GenericPhi:
         slope = torch.zeros_like(u).index_copy(0, index, slopes)
         for some, batch in self._pieces(blocks, factor):
             with torch.enable_grad():
-                outputs = table.values[batch.id].requires_grad_()
+                outputs = self._outputs(batch.id).requires_grad_()
                 g = objective.values(some, outputs, batch)
                 rows = g.detach().to(u.dtype)
                 weight = torch.where(self._log, slope[some] * (rows - u[some]).exp(), slope[some])
                 push, *parts = torch.autograd.grad(g, [outputs, *self.own], weight.to(g.dtype), allow_unused=True)
             if push is not None:
-                c.index_add_(0, batch.id, push)
+                c.index_add_(0, batch.id, push.reshape(-1, *c.shape[1:]))
             add(own, parts)
         return Coefficients(c, f.detach(), own)
 
@@ -113,7 +113,7 @@ class GenericPhi:
         u = torch.where(self._log, -torch.inf, torch.zeros(shape, dtype=dtype, device=device))
         met = torch.zeros(shape[0], dtype=torch.bool, device=device)
         for some, batch in self._pieces(blocks, factor):
-            g = objective.values(some, self._table.values[batch.id], batch).to(dtype)
+            g = objective.values(some, self._outputs(batch.id), batch).to(dtype)
             u[some] = torch.where(self._log, torch.logaddexp(u[some], g), u[some] + g)
             met[some] = True
         return u, met

@@ -138,13 +138,10 @@ class ListPhi:
         objective: gives f, its ``outer``.
         means: gives g.
         table: where the outputs come from.
-        groups: see :class:`fcco.memory.phi.Phi`.
     """
 
-    shiftable: bool = True
-
-    def __init__(self, objective: OutputObjective, means: Means, table: OutputTable, groups: Tensor | None) -> None:
-        self._objective, self._means, self._table, self.groups = objective, means, table, groups
+    def __init__(self, objective: OutputObjective, means: Means, table: OutputTable) -> None:
+        self._objective, self._means, self._table = objective, means, table
         self.own: list[nn.Parameter] = []
 
     def pairs(self) -> int:
@@ -178,10 +175,15 @@ class ListPhi:
 
 def list_phi(objective: nn.Module, loader: Loader, table: OutputTable) -> ListPhi | None:
     """The fast form, where there is one for this objective and this loader."""
-    device = table.values.device
-    if isinstance(objective, NDCG | ListNet) and isinstance(loader, QueryItemLoader):
-        means = QueryPairs(objective, device) if isinstance(objective, NDCG) else QuerySums(objective, device)
-        return ListPhi(objective, means, table, objective.item_query.to(device))
-    if isinstance(objective, Cox) and isinstance(loader, RiskSetLoader):
-        return ListPhi(objective, RiskSums(objective, device), table, None)
-    return None
+    device, kind = table.values.device, type(objective)  # a subclass may have values of its own
+    if table.values.dim() != 1 or kind not in (NDCG, ListNet, Cox):
+        return None
+    assert isinstance(objective, PairObjective | Cox)
+    if not isinstance(loader, RiskSetLoader if kind is Cox else QueryItemLoader):
+        return None
+    if not torch.equal(loader.block_example.cpu(), objective.block_item.cpu()):
+        return None
+    if isinstance(objective, Cox):
+        return ListPhi(objective, RiskSums(objective, device), table)
+    means = QueryPairs(objective, device) if isinstance(objective, NDCG) else QuerySums(objective, device)
+    return ListPhi(objective, means, table)

@@ -18,6 +18,7 @@ from fcco.memory.step import fill
 from fcco.objectives.base import OutputObjective
 from fcco.sampling.batch import Batch
 from fcco.sampling.blocks import rank_seed
+from fcco.sampling.groups import GroupedLoader
 from fcco.sampling.loader import Loader
 from fcco.sampling.points import PointLoader
 from fcco.sampling.source import DatasetSource, Request
@@ -47,7 +48,7 @@ class MemoryLoader:
         solver: with the method :func:`fcco.output_memory`.
         loader: the objective's own loader; gives the data, the structure and the sizes.
         draws: examples a step where the loader's blocks are not the examples of one class; None: its blocks and
-            samples of each class.
+            samples of each class with a PointLoader, else about as many as the loader's own steps have.
         ahead: steps between a draw and its use; at least twice the number of workers.
         seed: of the draws; None: the loader's.
 
@@ -72,6 +73,8 @@ class MemoryLoader:
         settings, objective = solver.method.memory, solver.objective
         if settings is None or not isinstance(objective, OutputObjective):
             raise TypeError(f"solver must use fcco.output_memory with an OutputObjective, got {solver!r}")
+        if isinstance(loader, GroupedLoader):
+            raise TypeError(f"output_memory has no form for the groups and bags of a {type(loader).__name__} yet")
         if loader.num_blocks != objective.num_blocks:
             raise ValueError(f"loader has {loader.num_blocks} blocks, the objective {objective.num_blocks}")
         self.ahead = _checks.whole("ahead", ahead)
@@ -79,7 +82,8 @@ class MemoryLoader:
         if self.ahead < max(0, 2 * workers):
             raise ValueError(f"ahead must be at least {2 * workers} (twice the workers), got {ahead}")
         self.loader, self._settings, self._solver = loader, settings, solver
-        like = solver.table.rows[:0]
+        first = solver.parameters[0]
+        like = torch.empty(0, dtype=torch.promote_types(first.dtype, torch.float32), device=first.device)
         self.memory = Memory(objective, loader, strata_of(loader, draws), settings, like)
         solver.memory = self.memory
         start = loader._options.get("seed", 0) if seed is None else seed
@@ -186,4 +190,4 @@ def strata_of(loader: Loader, draws: int | None) -> list[Stratum]:
     everyone = torch.arange(loader.num_examples, device=loader.device)
     if isinstance(loader, PointLoader):
         everyone = torch.cat([loader.block_example, loader._other]).sort().values
-    return [Stratum(everyone, max(2, loader.num_examples // len(loader)) if draws is None else draws)]
+    return [Stratum(everyone, max(2, loader._about) if draws is None else draws)]

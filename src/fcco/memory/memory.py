@@ -17,6 +17,7 @@ from fcco.memory.phi import Coefficients, Phi
 from fcco.memory.settings import OutputMemory
 from fcco.memory.table import Entries, OutputTable
 from fcco.objectives.base import OutputObjective
+from fcco.objectives.ndcg import PairObjective
 from fcco.sampling.loader import Loader
 
 
@@ -29,6 +30,7 @@ def phi_of(objective: OutputObjective, loader: Loader, table: OutputTable) -> Ph
 class Figures(NamedTuple):
     """What the last step saw, as () tensors (no device waits for them)."""
 
+    known: Tensor  # how many of the drawn examples had an entry
     change: Tensor  # root mean square of fresh - stale over the drawn examples that had an entry
     spread: Tensor  # root mean square of their stale outputs about the mean
     cut: Tensor  # share of the pushes that were capped
@@ -60,13 +62,15 @@ class Memory:
         self.total: Tensor | None = None  # what the upward pushes add up to in the whole table, a number a column
         self.refreshed = 0  # when the chances were last renewed
         self.figures: Figures | None = None
-        self.lag, self.warned = 0.0, False  # running mean of |fresh - stale| over the spread
+        self.lag, self.warned = like.new_zeros(()), False  # running mean of |fresh - stale| over the spread
         self.period = settings.refresh or 0  # 0: chosen at the first step
+        # within queries of a few items most draws have nobody of the other side to set them off against
+        self._balances = objective.shift_invariant and not isinstance(objective, PairObjective)
 
     def begin(self, shape: tuple[int, ...]) -> OutputTable:
         """The table, made when the shape of an output is known."""
         if self.table is None:
-            self.table = OutputTable(self.loader.num_examples, shape, like=self._like)
+            self.table = OutputTable(self.loader.num_examples, shape, like=self._like, wanted=self._stratum_of >= 0)
             self.phi = phi_of(self.objective, self.loader, self.table)
         if self.table.values.shape[1:] != shape:
             raise ValueError(f"outputs must keep the shape {tuple(self.table.values.shape[1:])}, got {shape}")
@@ -90,19 +94,18 @@ class Memory:
         With examples missing, Phi is a mean over those seen, and c is of the order of 1 over their number; q is over
         all of them, so c is brought to their scale first. Else the first steps would push far too much.
         """
-        assert self.phi is not None
         ratio = (weight / probability * self._share_seen(id)).to(c.dtype).reshape(-1, *[1] * (c.dim() - 1))
         v, cut = c * ratio, c.new_zeros(())
         if self.settings.cap is not None:
             stratum = self._stratum_of[id]
-            for number in range(len(self.chances)):
+            for number, chances in enumerate(self.chances):
                 mine = (stratum == number).nonzero()[:, 0]
                 if mine.numel():
-                    v[mine], share = capped(v[mine], weight[mine], self.settings.cap)
+                    times = weight[mine] * chances.draws
+                    v[mine], share = capped(v[mine], times, self.settings.cap, by_sign=len(self.chances) == 1)
                     cut = cut + share * mine.numel() / id.numel()
-        if self.settings.balance and self.phi.shiftable:
-            groups = self.phi.groups
-            v = balanced(v, None, self.total) if groups is None else balanced(v, groups[id])
+        if self.settings.balance and self._balances:
+            v = balanced(v, self.total)
         return v, cut
 
     def _share_seen(self, id: Tensor) -> Tensor | float:
@@ -114,7 +117,7 @@ class Memory:
         return shares[self._stratum_of[id]]
 
     def choose_period(self, work: int) -> None:
-        """Settle how often the whole table is evaluated, from the network's operations a step.
+        """Settle how often the whole table is evaluated, from the network's operations a step over all ranks.
 
         Often enough that a 25th of the table changes between two evaluations, and seldom enough that they take less
         than a tenth of the step (a pair counts like 200 operations of a network); but never so seldom that more than
@@ -145,11 +148,16 @@ class Memory:
         warn_if_stale(self, step)
 
     def value(self) -> float:
-        """F at the table."""
+        """F at the table; nothing is changed by looking."""
         if self.phi is None:
             raise RuntimeError("the table is empty: no step was taken yet")
+        rows = getattr(self.phi, "rows", [])
+        before = [row.clone() for row in rows]
         with torch.no_grad():
-            return float(self.phi.everything().f.mean())
+            value = float(self.phi.everything().f.mean())
+        for row, old in zip(rows, before, strict=True):
+            row.copy_(old)
+        return value
 
     # ------------------------------------------------------------------ resuming
 
@@ -161,22 +169,28 @@ class Memory:
             "total": None if self.total is None else self.total.clone(),
             "push": [chances.push.clone() for chances in self.chances],
             "refreshed": self.refreshed,
-            "lag": self.lag,
+            "lag": float(self.lag),
             "period": self.period,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def check(self, state: dict[str, Any]) -> None:
+        """Refuse a state that does not fit."""
         if len(state["push"]) != len(self.chances):
             raise ValueError(f"the state has {len(state['push'])} strata, this memory {len(self.chances)}")
+        size = self.loader.num_examples if state["shape"] is None else state["table"]["values"].shape[0]
+        if size != self.loader.num_examples:
+            raise ValueError(f"the state is of {size} examples, the data has {self.loader.num_examples}")
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.check(state)
         if state["shape"] is None:
             self.table = self.phi = None
         else:
-            if state["table"]["values"].shape[0] != self.loader.num_examples:
-                raise ValueError(f"the state is of {state['table']['values'].shape[0]} examples, the data has others")
             self.begin(tuple(state["shape"])).load_state_dict(state["table"])
             for rows, saved in zip(getattr(self.phi, "rows", []), state["rows"], strict=True):
                 rows.copy_(saved)
         for chances, push in zip(self.chances, state["push"], strict=True):
             chances.update(push)
         self.total = None if state["total"] is None else state["total"].to(self._like.device)
-        self.refreshed, self.period, self.lag = state["refreshed"], state["period"], state["lag"]
+        self.refreshed, self.period = state["refreshed"], self.settings.refresh or state["period"]
+        self.lag = torch.full_like(self.lag, state["lag"])

@@ -55,10 +55,6 @@ class PairPhi:
         table: where s comes from.
     """
 
-    #: pushes add up to zero over all examples, in each column of the outputs
-    groups: Tensor | None = None
-    shiftable: bool = True
-
     def __init__(
         self, objective: AnchoredObjective, views: list[View], kernel: Kernel, sign: int, table: OutputTable
     ) -> None:
@@ -187,6 +183,13 @@ def _joined(values: list[Tensor], like: Tensor) -> Tensor:
     return torch.cat(values) if values else like.new_zeros(0)
 
 
+AVERAGES: dict[type[nn.Module], Average] = {
+    PartialAUC: Average.OPPOSITE,
+    PNormPush: Average.OPPOSITE,
+    AveragePrecision: Average.ALL,
+}
+
+
 def kernel_of(objective: nn.Module) -> Kernel | None:
     """The kernel of a ready objective, None where it has none of the two kinds."""
     loss = getattr(objective, "loss", None)
@@ -199,11 +202,20 @@ def kernel_of(objective: nn.Module) -> Kernel | None:
 
 def pair_phi(objective: nn.Module, loader: Loader, table: OutputTable) -> PairPhi | None:
     """The fast form, where there is one for this objective and this loader."""
-    kernel = kernel_of(objective) if isinstance(objective, PartialAUC | AveragePrecision | PNormPush) else None
+    kernel = kernel_of(objective) if type(objective) in AVERAGES else None  # a subclass may have values of its own
     if kernel is None or not isinstance(objective, AnchoredObjective):
         return None
-    if not isinstance(loader, PointLoader | MultiLabelPointLoader):
+    if not isinstance(loader, PointLoader | MultiLabelPointLoader) or loader.average is not AVERAGES[type(objective)]:
         return None
+    tasks = 1 if isinstance(loader, PointLoader) else loader.tasks.number
+    width = () if tasks == 1 else (tasks,)
+    fits = loader.block_label == (objective.anchors == "positive") and objective.num_tasks == tasks
+    if not fits or tuple(table.values.shape[1:]) != width:
+        return None
+    if isinstance(loader, MultiLabelPointLoader):
+        own = torch.zeros_like(loader.block_task) if objective.block_task is None else objective.block_task
+        if not torch.equal(own.cpu(), loader.block_task.cpu()):
+            return None
     exact = (
         torch.float64 if isinstance(kernel, Polynomial) and table.values.device.type != "mps" else table.values.dtype
     )

@@ -25,10 +25,6 @@ class Coefficients(NamedTuple):
 class Phi(Protocol):
     """Evaluates Phi and its derivatives at the table."""
 
-    #: (N,) a number for each example: Phi does not feel a common shift of the outputs of one group; None: one group.
-    groups: Tensor | None
-    #: whether Phi has such groups at all
-    shiftable: bool
     #: the objective's own variables, not the network's
     own: list[nn.Parameter]
 

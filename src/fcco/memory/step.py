@@ -8,11 +8,14 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from fcco import _checks
 from fcco.evaluate import NonFiniteError, clear
+from fcco.memory.diagnostics import follow
 from fcco.memory.exchange import exchange
 from fcco.memory.memory import Figures, Memory
 from fcco.memory.table import Entries
 from fcco.objectives.base import OutputObjective
+from fcco.ranks import sum_over_ranks
 from fcco.report import Report
 from fcco.rewind import uninterrupted
 from fcco.sampling.batch import Batch
@@ -45,12 +48,15 @@ def memory_step(solver: Solver, data: tuple[Any, ...]) -> Report:
     old: list[Entries] = []
     try:
         with solver._all_or_nothing():
-            return _step(solver, memory, batch, old)
+            report = _step(solver, memory, batch, old)
     except BaseException as error:
         if old:
             memory.undo(old[0])
         if not isinstance(error, NonFiniteError) or solver.nonfinite == "raise":
             raise
+    else:
+        memory.refresh(solver.t)  # the step is taken: what goes wrong here undoes nothing
+        return report
     solver.samples += len(batch)
     solver.skipped += 1
     return Report(solver.t, solver.samples, solver.oracle, True, None, None, None)
@@ -74,14 +80,15 @@ def _step(solver: Solver, memory: Memory, batch: Batch, old: list[Entries]) -> R
         s, work = _outputs(memory, batch)
         fresh = _one_each(s, batch)
         look.finite = torch.isfinite(fresh.flatten(1) if fresh.dim() > 1 else fresh.unsqueeze(1)).all(1)
-        if not bool(look.finite.all()):
+        assert batch.probability is not None
+        assert batch.weight is not None
+        every = exchange(batch.id, batch.probability, batch.weight, fresh, look.finite.all())
+        if not every.finite:
             solver._raise_nonfinite(look)
         table = memory.begin(tuple(fresh.shape[1:]))
         if not memory.period:
-            memory.choose_period(3 * work)  # the backward pass costs about twice the forward one
-        assert batch.probability is not None
-        assert batch.weight is not None
-        every = exchange(batch.id, batch.probability, batch.weight, fresh)
+            operations = sum_over_ranks(torch.tensor(3 * work, device=fresh.device))
+            memory.choose_period(int(operations))  # the backward pass costs about twice the forward one
         old.append(table.read(every.id))
         table.write(every.id, every.values, t)
         found = memory.coefficients(every.id)
@@ -96,8 +103,7 @@ def _step(solver: Solver, memory: Memory, batch: Batch, old: list[Entries]) -> R
         solver.oracle = solver.oracle.plus(g=len(batch), j=len(batch))
         solver.t = t
         solver.optimizer.step()
-        memory.figures = _figures(old[0], every.values, cut)
-        memory.refresh(t)
+        follow(memory, _figures(old[0], every.values, cut))
     return Report(t, solver.samples, solver.oracle, False, found.f, None, None)
 
 
@@ -128,7 +134,11 @@ def fill(solver: Solver, memory: Memory, loader: Loader, chunk: int) -> None:
         for id, x in zip(ids, loader._source.fetch(((0, id) for id in ids), keep=False), strict=True):
             batch = Batch(x, id).to(device)
             fresh = _one_each(memory.objective.outputs(batch.x), batch)
-            memory.begin(tuple(fresh.shape[1:])).write(batch.id, fresh, solver.t)
+            finite = torch.isfinite(fresh.flatten(1) if fresh.dim() > 1 else fresh.unsqueeze(1)).all(1)
+            if solver.nonfinite == "raise" and not bool(finite.all()):
+                bad = batch.id[~finite].tolist()
+                raise NonFiniteError(f"the output is not finite for example {_checks.some(bad)}", bad)
+            memory.begin(tuple(fresh.shape[1:])).write(batch.id[finite], fresh[finite], solver.t)
     finally:
         solver._evaluator.surroundings.restore(saved)
     solver.samples += loader.num_examples
@@ -145,4 +155,4 @@ def _figures(old: Entries, fresh: Tensor, cut: Tensor) -> Figures:
     def root(x: Tensor) -> Tensor:
         return ((x.square().sum(1) * known).sum() / count).sqrt()
 
-    return Figures(root(flat - stale), root(stale - mean), cut)
+    return Figures(known.sum(), root(flat - stale), root(stale - mean), cut)

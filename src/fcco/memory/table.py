@@ -24,12 +24,14 @@ class OutputTable:
         size: N.
         shape: of one output, () for a score.
         like: gives dtype and device.
+        wanted: (N,) bool, the examples that can be drawn at all; None: all.
     """
 
-    def __init__(self, size: int, shape: tuple[int, ...], *, like: Tensor) -> None:
+    def __init__(self, size: int, shape: tuple[int, ...], *, like: Tensor, wanted: Tensor | None = None) -> None:
         self.values = torch.zeros(size, *shape, dtype=like.dtype, device=like.device)
         self.written = torch.full((size,), -1, dtype=torch.int64, device=like.device)
-        self.missing = size  # how many were never written
+        self._wanted = torch.ones_like(self.written, dtype=torch.bool) if wanted is None else wanted
+        self.missing = self._count()  # how many of those wanted were never written
 
     @property
     def seen(self) -> Tensor:
@@ -43,14 +45,17 @@ class OutputTable:
     def write(self, id: Tensor, values: Tensor, step: int) -> None:
         """Fresh outputs (K, ...) of the examples (K,), each once."""
         if self.missing:
-            self.missing -= int((self.written[id] < 0).sum())
+            self.missing -= int(((self.written[id] < 0) & self._wanted[id]).sum())
         self.values[id] = values.to(self.values.dtype)
         self.written[id] = step
 
     def put_back(self, old: Entries) -> None:
         """Undo a :meth:`write`."""
         self.values[old.id], self.written[old.id] = old.values, old.written
-        self.missing = int((self.written < 0).sum())
+        self.missing = self._count()
+
+    def _count(self) -> int:
+        return int(((self.written < 0) & self._wanted).sum())
 
     def state_dict(self) -> dict[str, Any]:
         return {"values": self.values.clone(), "written": self.written.clone()}
@@ -58,4 +63,4 @@ class OutputTable:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.values.copy_(state["values"])
         self.written.copy_(state["written"])
-        self.missing = int((self.written < 0).sum())
+        self.missing = self._count()

@@ -37,6 +37,7 @@ class AnchoredObjective(OutputObjective):
 
     block_task: Tensor | None
     block_size: Tensor | None
+    shift_invariant = True
     #: which class the blocks' own examples are of
     anchors: ClassVar[str] = "positive"
 

@@ -19,12 +19,17 @@ class OutputObjective(Objective):
     Subclasses write :meth:`values`, a pure function of the outputs (and of trained variables of their own), and
     :meth:`outer`. ``inner`` is the composition of the two parts.
 
+    ``shift_invariant`` says that F does not feel it when one number is added to the outputs of all examples (of each
+    query, where examples have queries), in each column its own; what is not declared is not assumed.
+
     Args:
         model: maps ``batch.x`` to outputs, a row an example.
         num_blocks: m.
         dim: p.
         log: as in :class:`fcco.Objective`.
     """
+
+    shift_invariant: bool = False
 
     def __init__(self, model: nn.Module, num_blocks: int, dim: int = 1, log: bool | tuple[bool, ...] = False) -> None:
         super().__init__(num_blocks, dim, log)

@@ -46,6 +46,7 @@ class Cox(OutputObjective):
     Reference: Cox, Partial likelihood, Biometrika 1975; Katzman et al., DeepSurv, BMC Med. Res. Methodol. 2018.
     """
 
+    shift_invariant = True
     moment: Tensor
     block_item: Tensor
     risk_size: Tensor

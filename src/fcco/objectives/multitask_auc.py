@@ -56,6 +56,7 @@ class MultiTaskAUC(OutputObjective):
         self.loss = SquaredHinge(margin=1.0, scale=0.5) if loss is None else loss
         start = beside(model, torch.zeros(num_tasks))
         self.a: nn.Parameter | None = nn.Parameter(start) if trained_centers else None
+        self.shift_invariant = not trained_centers
         self.b: nn.Parameter | None = nn.Parameter(start.clone()) if trained_centers else None
         if block_weight is not None and block_weight.shape != (num_tasks,):
             raise ValueError(f"block_weight must have shape ({num_tasks},), got {tuple(block_weight.shape)}")

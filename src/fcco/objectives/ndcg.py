@@ -84,6 +84,7 @@ class PairObjective(OutputObjective):
         num_queries: Q, how many queries have a block.
     """
 
+    shift_invariant = True
     item_query: Tensor
     block_item: Tensor
     block_size: Tensor

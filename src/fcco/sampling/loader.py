@@ -88,6 +88,7 @@ class Loader(ABC):
         """
         self._share = share_of(num_blocks, blocks_per_step)
         self.num_blocks, self.blocks_per_step = num_blocks, blocks_per_step
+        self._about = samples_per_step
         steps = self._options.get("steps_per_epoch")
         steps = max(1, self.num_examples // samples_per_step) if steps is None else steps
         self.steps_per_epoch = _checks.positive_int("steps_per_epoch", steps)
