@@ -15,13 +15,13 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import fcco
-from fcco.memory.pairs import PairPhi, pair_phi
-from fcco.memory.table import OutputTable
+from fcco.memory import Memory
 from fcco.objectives.average_precision import AveragePrecision
 from fcco.objectives.partial_auc import PartialAUC
 from fcco.sampling import Average, PointLoader
@@ -29,12 +29,12 @@ from fcco.sampling import Average, PointLoader
 POSITIVES, NEGATIVES = 16, 64
 
 
-def made(kind: str, n: int, device: str) -> tuple[PairPhi, Tensor, int]:
-    """Phi at a full table of n scores, the examples of one step, and the bytes of the state."""
+def made(kind: str, n: int, device: str) -> tuple[Memory, Tensor]:
+    """The memory with a full table of n scores, and the examples of one step."""
     generator = torch.Generator(device).manual_seed(0)
     y = (torch.arange(n, device=device) % 100 == 0).long()
-    x = torch.zeros(n, 1, device=device)
     average = Average.ALL if kind == "polynomial" else Average.OPPOSITE
+    x = torch.zeros(n, 1, device=device)
     loader = PointLoader(x, y, POSITIVES, NEGATIVES, average=average, seed=0)
     model = nn.Linear(1, 1)
     objective: fcco.objectives.OutputObjective = (
@@ -43,16 +43,28 @@ def made(kind: str, n: int, device: str) -> tuple[PairPhi, Tensor, int]:
         else PartialAUC(model, loader.num_blocks, temperature=0.3)
     )
     objective.to(device)
-    table = OutputTable(n, (), like=x)
+    solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.1), fcco.output_memory())
+    memory = fcco.memory.MemoryLoader(solver, loader).memory
     scores = torch.randn(n, generator=generator, device=device) + 2.5 * y
-    table.write(torch.arange(n, device=device), scores, 0)
-    phi = pair_phi(objective, loader, table)
-    assert phi is not None
-    phi.everything() if kind == "polynomial" else None
-    own, other = y.nonzero()[:, 0], (y == 0).nonzero()[:, 0]
-    drawn = [p[torch.randperm(len(p), generator=generator, device=device)[:k]] for p, k in ((own, 16), (other, 64))]
-    kept = [table.values, table.written, *phi.rows]
-    return phi, torch.cat(drawn), sum(tensor.numel() * tensor.element_size() for tensor in kept) + 8 * n
+    memory.begin(()).write(torch.arange(n, device=device), scores, 0)
+    id = torch.cat([
+        c.members[torch.randperm(len(c.members), generator=generator, device=device)[: c.draws]] for c in memory.chances
+    ])  # fmt: skip
+    return memory, id
+
+
+def held(thing: Any, found: dict[int, int] | None = None) -> int:
+    """Bytes of all tensors that an object of the memory holds, the data's own left out."""
+    found = {} if found is None else found
+    if isinstance(thing, Tensor):
+        found[thing.untyped_storage().data_ptr()] = thing.untyped_storage().nbytes()
+    elif isinstance(thing, list | tuple):
+        for part in thing:
+            held(part, found)
+    elif type(thing).__module__.startswith("fcco.memory"):
+        for part in vars(thing).values():
+            held(part, found)
+    return sum(found.values())
 
 
 def milliseconds(call: Callable[[], object], device: str, repeats: int) -> float:
@@ -120,12 +132,16 @@ def main() -> None:
     print("| n | kind | a step | the whole table | state, MB |\n|---|---|---|---|---|")
     for n in args.sizes:
         for kind in ("polynomial", "exponential"):
-            phi, id, state = made(kind, n, args.device)
+            memory, id = made(kind, n, args.device)
+            phi = memory.phi
+            assert phi is not None
             step = milliseconds(partial(phi.at, id), args.device, args.repeats)
             whole = "-"
             if kind == "polynomial" or phi.pairs() <= args.pairs:
                 repeats = args.repeats if n < 10**6 else 2
                 whole = f"{milliseconds(phi.everything, args.device, repeats):.1f}"
+                memory.refresh(0, due=True)
+            state = held(memory)
             print(f"| {n:.0e} | {kind} | {step:.1f} | {whole} | {state / 1e6:.1f} |", flush=True)
 
 
