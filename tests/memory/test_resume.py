@@ -110,6 +110,10 @@ def test_what_does_not_fit_is_refused() -> None:
         MemoryLoader(fcco.Solver(case.objective, optimizer, fcco.bsgd()), case.loader)
     with pytest.raises(ValueError, match="cap"):
         fcco.output_memory(cap=0.5)
+    with pytest.raises(TypeError, match="loader must be"):
+        MemoryLoader(solver, inputs())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="draws must be"):
+        MemoryLoader(solver, case.loader, draws=0)
     loader = MemoryLoader(solver, case.loader)
     with pytest.raises(ValueError, match="probability"):
         solver.step(None, fcco.Batch(inputs(), torch.arange(len(inputs()))))

@@ -40,8 +40,8 @@ class GenericPhi:
         device = table.values.device
         self._log = torch.tensor(objective.log, device=device)
         self._blocks = torch.arange(objective.num_blocks, device=device)
-        one_task = table.values.dim() == 1 and getattr(objective, "block_task", None) is not None
-        self._unsqueeze = one_task or (table.values.dim() == 1 and isinstance(objective, MultiTaskAUC))
+        tasks = isinstance(objective, MultiTaskAUC) or getattr(objective, "block_task", None) is not None
+        self._unsqueeze = tasks and table.values.dim() == 1
 
     def _outputs(self, id: Tensor) -> Tensor:
         """As the model gave them: the table has no column for one task."""

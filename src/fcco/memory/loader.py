@@ -16,6 +16,7 @@ from fcco.memory.draws import Drawn, Stratum
 from fcco.memory.memory import Memory
 from fcco.memory.step import fill
 from fcco.objectives.base import OutputObjective
+from fcco.objectives.ndcg import working_dtype
 from fcco.sampling.batch import Batch
 from fcco.sampling.blocks import rank_seed
 from fcco.sampling.groups import GroupedLoader
@@ -73,6 +74,10 @@ class MemoryLoader:
         settings, objective = solver.method.memory, solver.objective
         if settings is None or not isinstance(objective, OutputObjective):
             raise TypeError(f"solver must use fcco.output_memory with an OutputObjective, got {solver!r}")
+        if not isinstance(loader, Loader):
+            raise TypeError(f"loader must be one of fcco.sampling, got {type(loader).__name__}")
+        if draws is not None:
+            _checks.positive_int("draws", draws)
         if isinstance(loader, GroupedLoader):
             raise TypeError(f"output_memory has no form for the groups and bags of a {type(loader).__name__} yet")
         if loader.num_blocks != objective.num_blocks:
@@ -82,8 +87,7 @@ class MemoryLoader:
         if self.ahead < max(0, 2 * workers):
             raise ValueError(f"ahead must be at least {2 * workers} (twice the workers), got {ahead}")
         self.loader, self._settings, self._solver = loader, settings, solver
-        first = solver.parameters[0]
-        like = torch.empty(0, dtype=torch.promote_types(first.dtype, torch.float32), device=first.device)
+        like = torch.empty(0, dtype=working_dtype(objective), device=solver.parameters[0].device)
         self.memory = Memory(objective, loader, strata_of(loader, draws), settings, like)
         solver.memory = self.memory
         start = loader._options.get("seed", 0) if seed is None else seed

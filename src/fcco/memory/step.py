@@ -79,7 +79,7 @@ def _step(solver: Solver, memory: Memory, batch: Batch, old: list[Entries]) -> R
     with solver._evaluator.no_sync():
         s, work = _outputs(memory, batch)
         fresh = _one_each(s, batch)
-        look.finite = torch.isfinite(fresh.flatten(1) if fresh.dim() > 1 else fresh.unsqueeze(1)).all(1)
+        look.finite = _finite(fresh)
         assert batch.probability is not None
         assert batch.weight is not None
         every = exchange(batch.id, batch.probability, batch.weight, fresh, look.finite.all())
@@ -125,6 +125,11 @@ def _one_each(s: Tensor, batch: Batch) -> Tensor:
     return fresh.squeeze(1) if fresh.dim() == 2 and fresh.shape[1] == 1 else fresh
 
 
+def _finite(fresh: Tensor) -> Tensor:
+    """(K,) bool: which examples have a finite output."""
+    return torch.isfinite(fresh).reshape(fresh.shape[0], -1).all(1)
+
+
 @torch.no_grad()
 def fill(solver: Solver, memory: Memory, loader: Loader, chunk: int) -> None:
     """The scoring pass: the output of every example at the weights as they are; buffers are left alone."""
@@ -134,7 +139,7 @@ def fill(solver: Solver, memory: Memory, loader: Loader, chunk: int) -> None:
         for id, x in zip(ids, loader._source.fetch(((0, id) for id in ids), keep=False), strict=True):
             batch = Batch(x, id).to(device)
             fresh = _one_each(memory.objective.outputs(batch.x), batch)
-            finite = torch.isfinite(fresh.flatten(1) if fresh.dim() > 1 else fresh.unsqueeze(1)).all(1)
+            finite = _finite(fresh)
             if solver.nonfinite == "raise" and not bool(finite.all()):
                 bad = batch.id[~finite].tolist()
                 raise NonFiniteError(f"the output is not finite for example {_checks.some(bad)}", bad)
