@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import fcco
-from fcco.memory.draws import GROWTH, Chances, Stratum, balanced, capped
+from fcco.memory.draws import GROWTH, Chances, Stratum, Sweep, balanced, capped
 from tests.memory.cases import CASES, solver_for, whole
 
 
@@ -19,6 +19,31 @@ def test_draws_follow_q() -> None:
     torch.testing.assert_close(drawn.probability, wanted)
     torch.testing.assert_close(drawn.weight, wanted, rtol=0.0, atol=0.01)
     assert drawn.id.tolist() == [5, 6, 7, 8, 9]
+
+
+def test_nobody_waits_longer_than_two_rounds() -> None:
+    """The draws that are not by importance sweep over everyone; those by importance come on top."""
+    chances, generator = Chances(Stratum(torch.arange(30), draws=7), torch.device("cpu")), torch.Generator()
+    times = torch.zeros(30, dtype=torch.float64)
+    for drawn in (chances.draw(1.0, generator) for _ in range(30)):  # no |c| known yet: all from the sweep
+        times.index_add_(0, drawn.id, 7 * drawn.weight)
+    torch.testing.assert_close(times, torch.full_like(times, 7))
+    chances.update(torch.eye(30)[3])
+    last = torch.zeros(30)
+    for step in range(300):
+        last[chances.draw(0.5, generator).id] = step
+        if step > 60:
+            assert step - last.min() < 60  # two rounds of 30 take 120 uniform draws, 3.5 a step: 34 on average
+    assert last[3] >= 295
+
+
+def test_sweep_goes_on_from_its_seed_and_place() -> None:
+    generator, sweep, other = torch.Generator().manual_seed(0), Sweep(10), Sweep(10)
+    assert sorted(sweep.take(4, generator).tolist() + sweep.take(6, generator).tolist()) == list(range(10))
+    assert sorted(sweep.take(23, generator).tolist()[:10]) == list(range(10))
+    other.go_to(sweep.seed, sweep.at)
+    assert other.take(7, generator).tolist() == sweep.take(7, generator).tolist()
+    assert sweep.take(0, generator).tolist() == []
 
 
 @pytest.mark.parametrize("name", ["pauc", "ap", "push", "pauc-tasks", "cox"])

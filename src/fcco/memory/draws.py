@@ -1,4 +1,4 @@
-"""Strata and the draws from them: by importance, with replacement."""
+"""Strata and the draws from them: some by importance, the others in sweeps over everyone."""
 
 from __future__ import annotations
 
@@ -32,9 +32,41 @@ class Drawn(NamedTuple):
 
 
 @final
+class Sweep:
+    """Places 0..n-1 in random order, and again in another: nobody waits longer than two rounds less one.
+
+    Args:
+        n: how many.
+    """
+
+    def __init__(self, n: int) -> None:
+        self._n, self._order = n, torch.empty(0, dtype=torch.int64)
+        self.seed = self.at = 0  # of the round, and where in it: all that a resumed run needs
+
+    def take(self, k: int, generator: torch.Generator) -> Tensor:
+        """The next k places."""
+        parts = []
+        while k > 0:
+            if self.at == self._order.shape[0]:
+                self.go_to(int(torch.randint(1, 2**62, (), generator=generator)), 0)
+            parts.append(self._order[self.at : self.at + k])
+            self.at += parts[-1].shape[0]
+            k -= parts[-1].shape[0]
+        return torch.cat(parts) if parts else self._order[:0]
+
+    def go_to(self, seed: int, at: int) -> None:
+        """Place ``at`` of the round with that seed; place 0 of seed 0: before the first."""
+        self.seed, self.at = seed, at
+        n = self._n if seed or at else 0
+        self._order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+
+
+@final
 class Chances:
     r"""q_k = (1 - p)/n + p |c_k| / sum |c| over one stratum, as it stood at the last refresh.
 
+    A draw is made by |c| with probability p, and else takes the next of a sweep over everyone. One draw gives example k
+    with probability q_k as independent draws would, but no entry of the table grows older than two rounds of the sweep.
     The sums are kept on the CPU: a draw there makes no device wait.
 
     Args:
@@ -47,6 +79,7 @@ class Chances:
         self._ids = stratum.members.cpu()
         self.push = torch.zeros(0, dtype=torch.float64)  # |c| of the members, none: uniform
         self._sums = self.push
+        self.sweep = Sweep(self._ids.shape[0])
 
     def update(self, push: Tensor) -> None:
         """Take over |c| (n,) of the members; of none, or none but zeros: draw uniformly."""
@@ -56,13 +89,12 @@ class Chances:
             self.push = self._sums = self.push[:0]
 
     def draw(self, importance: float, generator: torch.Generator) -> Drawn:
-        """B draws with replacement."""
+        """B draws; an example may be among them more than once."""
         n = self._ids.shape[0]
-        u = torch.rand(3, self.draws, generator=generator, dtype=torch.float64)
-        place = (u[1] * n).long().clamp(max=n - 1)
-        if self._sums.numel():
-            by_push = torch.searchsorted(self._sums, u[2] * self._sums[-1], right=True).clamp(max=n - 1)
-            place = torch.where(u[0] < importance, by_push, place)
+        u = torch.rand(2, self.draws, generator=generator, dtype=torch.float64)
+        chosen = u[1, u[0] < importance] if self._sums.numel() else u[1, :0]
+        by_push = torch.searchsorted(self._sums, chosen * self._sums[-1:], right=True).clamp(max=n - 1)
+        place = torch.cat([self.sweep.take(self.draws - chosen.shape[0], generator), by_push])
         place, times = place.unique(return_counts=True)
         return Drawn(self._ids[place], self.probability(place, importance), times.double() / self.draws)
 

@@ -40,7 +40,7 @@ class MemoryLoader:
     """An iterable of ``(index, Batch)`` for a solver with :func:`fcco.output_memory`; index is ``batch.id``.
 
     It takes the place of the loader that it is made from, and shares the table of outputs with the solver. Each step
-    draws a fixed number of examples from every stratum with replacement, by the chances of the last refresh. Draws
+    draws a fixed number of examples from every stratum, by the chances of the last refresh. Draws
     happen in this process, ``ahead`` steps before they are used whatever the number of workers, and belong to the
     state. With several ranks all draw the same, and each fetches its part. ``batch.probability`` (K,) is q of each
     example, ``batch.weight`` (K,) how often it was drawn, over B.
@@ -160,17 +160,20 @@ class MemoryLoader:
             "epoch": self._epoch,
             "step": self._step,
             "random": self._generator.get_state(),
+            "sweeps": [(chances.sweep.seed, chances.sweep.at) for chances in self.memory.chances],
             "queue": [([tensor.clone() for tensor in plan.drawn], plan.seed) for plan in self._queue],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state: the next iteration yields the rest of its epoch."""
-        missing = [name for name in ("kind", "epoch", "step", "random", "queue") if name not in state]
+        missing = [name for name in ("kind", "epoch", "step", "random", "sweeps", "queue") if name not in state]
         if missing:
             raise ValueError(f"the state is not one of a MemoryLoader: it lacks {', '.join(missing)}")
         if list(state["kind"]) != self._kind():
             raise ValueError(f"the state is of {list(state['kind'])}, this loader is {self._kind()}")
         self._generator.set_state(state["random"].cpu())
+        for chances, (round_seed, at) in zip(self.memory.chances, state["sweeps"], strict=True):
+            chances.sweep.go_to(round_seed, at)
         device = self.loader.device
         self._queue = deque(_Plan(Drawn(*(t.to(device) for t in drawn)), seed) for drawn, seed in state["queue"])
         self._epoch, self._step, self._resumed = state["epoch"], state["step"], True

@@ -49,7 +49,7 @@ def output_memory(
 
     ::
 
-        draw examples k by q_k = (1 - p)/N + p |c_k| / sum |c|, a number B of each class, with replacement
+        draw examples k by q_k = (1 - p)/N + p |c_k| / sum |c|, a number B of each class
         s_k = outputs of the drawn examples at w_t, written into the table
         c_k = dPhi/ds_k at the table, where F(w) = Phi(s_1(w), ..., s_n(w))
         v_k = c_k / (q_k B), capped, rescaled so that they add up to zero
