@@ -68,9 +68,10 @@ def diagnose(memory: Memory, step: int) -> MemoryDiagnosis:
 
 def follow(memory: Memory, figures: Figures) -> None:
     """Take a step's figures into the running mean of change / spread; no device waits."""
-    ratio = figures.change / figures.spread.clamp(min=1e-30)
-    told = (figures.known >= FEW) & ratio.isfinite()
-    memory.figures, memory.lag = figures, torch.where(told, 0.98 * memory.lag + 0.02 * ratio, memory.lag)
+    memory.figures = figures
+    if figures.known >= FEW:
+        ratio = figures.change / figures.spread.clamp(min=1e-30)
+        memory.lag = torch.where(ratio < torch.inf, torch.lerp(memory.lag, ratio, 0.02), memory.lag)
 
 
 def warn_if_stale(memory: Memory, step: int) -> None:

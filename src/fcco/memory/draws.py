@@ -111,10 +111,13 @@ class Chances:
         return float(1.0 / (q.square().sum() * q.shape[0]))
 
 
-def pushes(c: Tensor, chances: Chances, seen: Tensor) -> Tensor:
-    """|c| (n,) of a stratum's members from c (N, ...); those never seen count like the mean of the others."""
-    size = c.abs() if c.dim() == 1 else c.flatten(1).norm(dim=1)
-    size, there = size[chances.members].double(), seen[chances.members]
+def pushes(c: Tensor, chances: Chances, seen: Tensor | None) -> Tensor:
+    """|c| (n,) of a stratum's members from c (N, ...); those not seen (None: all were) count like the others' mean."""
+    c = c[chances.members]
+    size = (c.abs() if c.dim() == 1 else c.flatten(1).norm(dim=1)).double()
+    if seen is None:
+        return size
+    there = seen[chances.members]
     mean = (size * there).sum() / there.sum().clamp(min=1)
     return torch.where(there, size, mean)
 
@@ -122,24 +125,26 @@ def pushes(c: Tensor, chances: Chances, seen: Tensor) -> Tensor:
 GROWTH = 3.0  # balance makes no push larger than so many times what it was
 
 
-def capped(v: Tensor, times: Tensor, cap: float | None, by_sign: bool = False) -> tuple[Tensor, Tensor]:
-    """Pushes (K, ...) of one stratum, each draw's cut at cap times the mean |push| a draw; and how many were cut.
+def capped(
+    v: Tensor, times: Tensor, cap: float, by_sign: bool = False, strata: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Pushes (K, ...), each draw's cut at cap times the mean |push| a draw of its stratum; and how many were cut.
 
     Args:
-        times: (K,) how often each was drawn.
+        times: (K,) how often each was drawn, up to a factor a stratum.
         by_sign: upward and downward pushes have a mean each, of those that are not zero: for strata that hold examples
             of both classes, of which one may be rare.
+        strata: (S, K) bool, who is of which stratum; None: all are of one.
     """
-    if cap is None or not v.numel():
-        return v, v.new_zeros(())
-    times = times.to(v.dtype).reshape(-1, *[1] * (v.dim() - 1))
+    after = [1] * (v.dim() - 1)
+    times, size = times.to(v.dtype).reshape(-1, *after), v.abs()
     if by_sign:
-        means = [(v.abs() * side).sum(0) / (times * side).sum(0).clamp(min=1e-9) for side in (v > 0, v < 0)]
-        mean = torch.where(v > 0, means[0], means[1])
+        parts = torch.stack([v > 0, v < 0])  # (S, K, ...)
     else:
-        mean = v.abs().sum(0) / times.sum(0)
-    most = cap * mean * times
-    return torch.minimum(torch.maximum(v, -most), most), (v.abs() > most).to(v.dtype).mean()
+        parts = v.new_ones(1, 1, *after) if strata is None else strata.reshape(*strata.shape, *after)
+    mean = (size * parts).sum(1, keepdim=True) / (times * parts).sum(1, keepdim=True).clamp(min=1e-9)
+    most = cap * times * (mean * parts).sum(0)
+    return v.clamp(-most, most), (size > most).mean(dtype=v.dtype)
 
 
 def balanced(v: Tensor, total: Tensor | None = None) -> Tensor:
@@ -149,13 +154,9 @@ def balanced(v: Tensor, total: Tensor | None = None) -> Tensor:
         total: what each side adds up to in the whole table: both sides of the batch are brought to it, as far as
             neither grows more than ``GROWTH`` times. None: to the geometric mean of the two.
     """
-    up, down = v.clamp(min=0).sum(0), v.clamp(max=0).neg().sum(0)
-    target = torch.sqrt(up) * torch.sqrt(down) if total is None else total.to(v.dtype).reshape(up.shape)
-    target = torch.minimum(target, GROWTH * torch.minimum(up, down))
-    return v * torch.where(v > 0, _ratio(target, up), _ratio(target, down))
-
-
-def _ratio(target: Tensor, side: Tensor) -> Tensor:
-    """target / side; 0 where there is nothing on that side, or next to nothing."""
-    there = side > torch.finfo(side.dtype).tiny
-    return torch.where(there, target / torch.where(there, side, 1.0), 0.0)
+    parts = torch.stack([v, -v]).clamp_(min=0)  # (2, K, ...): upward, downward
+    sides = parts.sum(1, keepdim=True)
+    target = sides.sqrt().prod(0) if total is None else total.to(v.dtype)
+    target = torch.minimum(target, GROWTH * sides.amin(0))
+    parts *= target / sides.clamp(min=torch.finfo(v.dtype).tiny)  # a side of nothing stays so
+    return parts[0] - parts[1]

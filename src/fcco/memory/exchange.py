@@ -14,10 +14,11 @@ from fcco.blocks import rank_and_world
 class Fresh(NamedTuple):
     """Examples (K,) drawn by all ranks, with their chances, weights and outputs.
 
-    ``mine``: this rank's among them; ``finite``: whether the outputs of all ranks are.
+    ``on_cpu``: their ids there; ``mine``: this rank's among them; ``finite``: whether the outputs of all ranks are.
     """
 
     id: Tensor
+    on_cpu: Tensor
     probability: Tensor
     weight: Tensor
     values: Tensor
@@ -29,7 +30,8 @@ def exchange(id: Tensor, probability: Tensor, weight: Tensor, values: Tensor, fi
     """Gather the (id, output) pairs of all ranks, in the order of ranks; each rank must call this."""
     rank, world = rank_and_world()
     if world == 1:
-        return Fresh(id, probability, weight, values, slice(0, id.shape[0]), bool(finite))
+        told = torch.cat([id, finite.reshape(1)]).cpu()  # both at once: a device waits for each look
+        return Fresh(id, told[:-1], probability, weight, values, slice(0, id.shape[0]), bool(told[-1]))
     exact = torch.float64 if id.device.type != "mps" else torch.float32
     columns = [id.to(exact), probability.to(exact), weight.to(exact)]
     packed = torch.cat([torch.stack(columns, 1), values.reshape(id.shape[0], -1).to(exact)], 1)
@@ -42,9 +44,10 @@ def exchange(id: Tensor, probability: Tensor, weight: Tensor, values: Tensor, fi
     dist.all_gather(parts, padded)
     whole = torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
     outputs = whole[:, 3:].reshape(whole.shape[0], *values.shape[1:]).to(values.dtype)
-    before = sum(sizes[:rank])
+    before, everyone = sum(sizes[:rank]), whole[:, 0].to(id.dtype)
     return Fresh(
-        whole[:, 0].to(id.dtype),
+        everyone,
+        everyone.cpu(),
         whole[:, 1].to(probability.dtype),
         whole[:, 2].to(weight.dtype),
         outputs,

@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fcco.memory.phi import Coefficients, add
+from fcco.memory.phi import Coefficients, add, sent
 from fcco.memory.table import OutputTable
 from fcco.objectives.average_precision import AnchoredObjective
 from fcco.objectives.base import OutputObjective
@@ -55,6 +55,7 @@ class GenericPhi:
         return self._evaluate(self._blocks)
 
     def at(self, id: Tensor) -> Coefficients:
+        id = sent(id, self._blocks.device)
         if not isinstance(self._objective, PairObjective) or self._table.missing:
             result = self.everything()
             return result._replace(c=result.c[id])

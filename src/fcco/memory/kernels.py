@@ -33,7 +33,7 @@ class Kernel(Protocol):
 
 def inverse(log_g: Tensor) -> Tensor:
     """1/g, 0 where g is 0."""
-    return torch.where(log_g > 0.5 * ZERO, (-log_g).exp(), 0.0)
+    return (-log_g).exp().masked_fill(log_g <= 0.5 * ZERO, 0.0)
 
 
 @final
@@ -42,7 +42,8 @@ class Polynomial:
     """scale * (margin + x)^2, of x > -margin only where it is a hinge.
 
     Args:
-        pairs: up to so many pairs are summed one by one; beyond, the sorted sums are cheaper.
+        pairs: up to so many pairs are summed one by one; beyond, the sorted sums are cheaper. Eight times as many on
+            an accelerator, where it takes longer to launch the sums than to make them.
     """
 
     margin: float
@@ -52,8 +53,8 @@ class Polynomial:
 
     def rows(self, a: Tensor, s: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         value, slope = self.sums(a, s, w)
-        log_g = torch.where(value > 0.0, torch.where(value > 0.0, value, 1.0).log(), ZERO)
-        return log_g, slope * inverse(log_g)
+        log_g = value.clamp(min=0.0).log().clamp(min=ZERO)  # sorted sums may fall below 0 by rounding
+        return log_g, slope / value.masked_fill(value <= 0.0, math.inf)
 
     def columns(self, s: Tensor, a: Tensor, log_g: Tensor, b: Tensor) -> Tensor:
         return self.sums(-s, -a, b * inverse(log_g))[1]
@@ -61,13 +62,13 @@ class Polynomial:
     def alone(self, s: Tensor, w: Tensor, a: Tensor) -> Tensor:
         x = self.margin + s - a.unsqueeze(1)
         k = self.scale * (x.clamp(min=0) if self.hinge else x).square()  # (A, Q)
-        most = (k.unsqueeze(2) * w).amax(1)
-        return torch.where(most > 0.0, most, 1.0).log().where(most > 0.0, torch.full_like(most, ZERO))
+        return (k.unsqueeze(2) * w).amax(1).log().clamp(min=ZERO)
 
     def sums(self, q: Tensor, p: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         """sum_p w_p k(p - q) and sum_p w_p k'(p - q), (Q, C) each."""
         q, p, w = q.double(), p.double(), w.double()
-        return self.one_by_one(q, p, w) if q.numel() * p.numel() <= self.pairs else self.by_sorting(q, p, w)
+        limit = self.pairs if q.device.type == "cpu" else 8 * self.pairs
+        return self.one_by_one(q, p, w) if q.numel() * p.numel() <= limit else self.by_sorting(q, p, w)
 
     def one_by_one(self, q: Tensor, p: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         x = self.margin + p - q.unsqueeze(1)
@@ -97,79 +98,78 @@ class Exponential:
     scale: float
     hinge: bool
 
-    @property
-    def edge(self) -> float:
-        """The exponent is flat below."""
-        return -self.margin if self.hinge else -math.inf
-
     def exponent(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """e(x) and e'(x)."""
         x = (x + self.margin).clamp(min=0) if self.hinge else x + self.margin
         return self.scale * x.square(), 2.0 * self.scale * x
 
     def rows(self, a: Tensor, s: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-        order = a.argsort()
+        edge = self.margin - a
         log_g, slope = (w.new_empty(a.shape[0], w.shape[1]) for _ in range(2))
-        top = self._most(s, a).unsqueeze(1)  # (A, 1)
-        for some, s_in, w_in, rest in self._inside(a, order, s, w):
-            r = self._root(s_in, a[some].unsqueeze(1))
-            e = torch.addcmul(-top[some], r, r).exp_()
-            g = e @ w_in + rest * (-top[some]).exp()
-            slope[some] = 2.0 * math.sqrt(self.scale) * (e.mul_(r) @ w_in) / g
-            log_g[some] = g.log() + top[some]
+        minus_top = -self._most(s, edge).unsqueeze(1)  # (A, 1)
+        for some, r, w_in, rest in self._inside(edge, s, w):
+            e = torch.addcmul(minus_top[some], r, r, value=self.scale).exp_()
+            g = e @ w_in
+            if rest is not None:
+                g += rest * minus_top[some].exp()
+            slope[some] = 2.0 * self.scale * (e.mul_(r) @ w_in) / g
+            log_g[some] = g.log() - minus_top[some]
         return log_g, slope
 
     def columns(self, s: Tensor, a: Tensor, log_g: Tensor, b: Tensor) -> Tensor:
-        order = s.argsort(descending=True)
-        result = b.new_zeros(s.shape[0], b.shape[1])
-        both = torch.cat([b, log_g], 1)
-        for some, minus_a, both_in, _ in self._inside(-s, order, -a, both):
-            b_in, log_in = both_in.chunk(2, 1)
-            r = self._root(s[some].unsqueeze(1), -minus_a)  # (Q, A)
+        result = b.new_empty(s.shape[0], b.shape[1])
+        for some, r, both, _ in self._inside(s, self.margin - a, torch.cat([b, log_g], 1)):  # r: (Q, A)
+            b_in, log_in = both.chunk(2, 1)
             for c in range(b.shape[1]):
-                result[some, c] = torch.addcmul(-log_in[:, c], r, r).exp_().mul_(r) @ b_in[:, c]
-        return 2.0 * math.sqrt(self.scale) * result
-
-    def _root(self, s: Tensor, a: Tensor) -> Tensor:
-        """The root of the exponent at every pair: scaled before there are pairs, so that few passes are made."""
-        k = math.sqrt(self.scale)
-        r = k * s - k * (a - self.margin)
-        return r.clamp_(min=0) if self.hinge else r
+                e = torch.addcmul(-log_in[:, c], r, r, value=self.scale).exp_()
+                result[some, c] = e.mul_(r) @ b_in[:, c]
+        return 2.0 * self.scale * result
 
     def alone(self, s: Tensor, w: Tensor, a: Tensor) -> Tensor:
         if w.shape[1] == 1:  # the others of one class weigh the same
-            return self._most(s, a).unsqueeze(1) + w.amax().log()
+            return self._most(s, self.margin - a).unsqueeze(1) + w.amax().log()
         e = self.exponent(s - a.unsqueeze(1))[0].unsqueeze(2)  # (A, Q, 1)
         return (e + w.log().clamp(min=ZERO)).amax(1)
 
-    def _most(self, s: Tensor, a: Tensor) -> Tensor:
-        """The largest exponent of each anchor (A,): e grows, or falls and then grows."""
-        return torch.maximum(self.exponent(s.amax() - a)[0], self.exponent(s.amin() - a)[0])
+    def _root(self, x: Tensor) -> Tensor:
+        """The root of exponent / scale from margin + s_o - s_a, in place."""
+        return x.clamp_(min=0) if self.hinge else x
+
+    def _most(self, s: Tensor, edge: Tensor) -> Tensor:
+        """The largest exponent of each anchor (A,), from the others and margin - s_a: it grows, or falls and grows."""
+        top = self._root(edge + s.amax()).square()
+        return self.scale * (top if self.hinge else torch.maximum(top, (edge + s.amin()).square()))
 
     def _inside(
-        self, a: Tensor, order: Tensor, s: Tensor, w: Tensor
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """Chunks of the anchors in ``order`` (growing), with the others inside their hinge, and the weight outside."""
-        budget = 1 << 18 if a.device.type == "cpu" else 1 << 25
-        if a.shape[0] * s.shape[0] > 2 * budget and math.isfinite(self.edge):
-            s, by_size = s.sort()
+        self, mine: Tensor, others: Tensor, w: Tensor
+    ) -> Iterator[tuple[Tensor | slice, Tensor, Tensor, Tensor | None]]:
+        """Chunks of ``mine``: which, their roots with the others inside their hinge, w of these, the sum of w outside.
+
+        Args:
+            mine: (A,) margin - s_a of the anchors, or s_o of the others.
+            others: (P,) the other of the two: a pair's sum is its margin + x.
+            w: (P, C) of the latter.
+        """
+        on_cpu = mine.device.type == "cpu"
+        budget, rest = 1 << 18 if on_cpu else 1 << 25, None
+        if mine.shape[0] * others.shape[0] > 2 * budget and self.hinge:
+            order = mine.argsort(descending=True)
+            others, by_size = others.sort()
             w = w[by_size]
             below = torch.cat([w.new_zeros(1, w.shape[1]), w.cumsum(0)])
             at = 0
-            while at < a.shape[0]:
-                first = int(torch.searchsorted(s, (a[order[at]] + self.edge).reshape(1)))
-                some = order[at : at + max(1, budget // max(1, s.shape[0] - first))]
-                yield some, s[first:], w[first:], below[first]
+            while at < mine.shape[0]:
+                first = int(torch.searchsorted(others, -mine[order[at]].reshape(1)))
+                some = order[at : at + max(1, budget // max(1, others.shape[0] - first))]
+                yield some, self._root(mine[some].unsqueeze(1) + others[first:]), w[first:], below[first]
                 at += some.shape[0]
             return
-        if math.isfinite(self.edge) and a.device.type == "cpu":
-            inside = s > a[order[0]] + self.edge
-            rest = w[~inside].sum(0)
-            s, w = s[inside], w[inside]
-        else:
-            rest = w.new_zeros(w.shape[1])
-        for some in order.split(max(1, budget // max(1, s.shape[0]))):
-            yield some, s, w, rest
+        if self.hinge and on_cpu:  # elsewhere a device would wait for the number of those inside
+            inside = others > -mine.amax()
+            others, w, rest = others[inside], w[inside], w[~inside].sum(0)
+        size = max(1, budget // max(1, others.shape[0]))
+        for at in range(0, mine.shape[0], size):
+            yield slice(at, at + size), self._root(mine[at : at + size].unsqueeze(1) + others), w, rest
 
 
 def exponential_of(loss: SquaredHinge | Square, temperature: float) -> Exponential:

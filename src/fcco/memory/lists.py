@@ -12,7 +12,7 @@ from typing import Protocol, final
 import torch
 from torch import Tensor, nn
 
-from fcco.memory.phi import Coefficients, add
+from fcco.memory.phi import Coefficients, add, sent
 from fcco.memory.table import OutputTable
 from fcco.objectives.base import OutputObjective, widened
 from fcco.objectives.cox import Cox
@@ -151,6 +151,7 @@ class ListPhi:
         return self._evaluate(None)
 
     def at(self, id: Tensor) -> Coefficients:
+        id = sent(id, self._table.values.device)
         result = self._evaluate(self._means.touched(id))
         return result._replace(c=result.c[id])
 

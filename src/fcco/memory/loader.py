@@ -14,6 +14,7 @@ from fcco import _checks
 from fcco.memory.diagnostics import MemoryDiagnosis, diagnose
 from fcco.memory.draws import Drawn, Stratum
 from fcco.memory.memory import Memory
+from fcco.memory.phi import sent
 from fcco.memory.step import fill
 from fcco.objectives.base import OutputObjective
 from fcco.objectives.ndcg import working_dtype
@@ -139,7 +140,7 @@ class MemoryLoader:
     def _plan(self) -> _Plan:
         parts = [chances.draw(self._settings.importance, self._generator) for chances in self.memory.chances]
         drawn = Drawn(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
-        drawn = Drawn(*(tensor.to(self.loader.device) for tensor in drawn))
+        drawn = Drawn(*(sent(tensor, self.loader.device) for tensor in drawn))
         return _Plan(drawn, self.loader._source.seed(self._generator))
 
     def _mine(self, drawn: Drawn) -> Drawn:

@@ -28,9 +28,9 @@ def phi_of(objective: OutputObjective, loader: Loader, table: OutputTable) -> Ph
 
 
 class Figures(NamedTuple):
-    """What the last step saw, as () tensors (no device waits for them)."""
+    """What the last step saw; () tensors, no device waits for them."""
 
-    known: Tensor  # how many of the drawn examples had an entry
+    known: int  # how many of the drawn examples had an entry
     change: Tensor  # root mean square of fresh - stale over the drawn examples that had an entry
     spread: Tensor  # root mean square of their stale outputs about the mean
     cut: Tensor  # share of the pushes that were capped
@@ -53,10 +53,10 @@ class Memory:
     ) -> None:
         self.objective, self.loader, self.settings, self._like = objective, loader, settings, like
         self.chances = [Chances(stratum, like.device) for stratum in strata]
-        stratum_of = torch.full((loader.num_examples,), -1, dtype=torch.int64, device=like.device)
-        for number, chances in enumerate(self.chances):
-            stratum_of[chances.members] = number
-        self._stratum_of = stratum_of
+        # (S, N), who is in which
+        self._strata = torch.zeros(len(strata), loader.num_examples, dtype=torch.bool, device=like.device)
+        for mask, chances in zip(self._strata, self.chances, strict=True):
+            mask[chances.members] = True
         self.table: OutputTable | None = None
         self.phi: Phi | None = None
         self.total: Tensor | None = None  # what the upward pushes add up to in the whole table, a number a column
@@ -70,7 +70,7 @@ class Memory:
     def begin(self, shape: tuple[int, ...]) -> OutputTable:
         """The table, made when the shape of an output is known."""
         if self.table is None:
-            self.table = OutputTable(self.loader.num_examples, shape, like=self._like, wanted=self._stratum_of >= 0)
+            self.table = OutputTable(self.loader.num_examples, shape, like=self._like, wanted=self._strata.any(0))
             self.phi = phi_of(self.objective, self.loader, self.table)
         if self.table.values.shape[1:] != shape:
             raise ValueError(f"outputs must keep the shape {tuple(self.table.values.shape[1:])}, got {shape}")
@@ -94,27 +94,21 @@ class Memory:
         With examples missing, Phi is a mean over those seen, and c is of the order of 1 over their number; q is over
         all of them, so c is brought to their scale first. Else the first steps would push far too much.
         """
-        ratio = (weight / probability * self._share_seen(id)).to(c.dtype).reshape(-1, *[1] * (c.dim() - 1))
-        v, cut = c * ratio, c.new_zeros(())
-        if self.settings.cap is not None:
-            stratum = self._stratum_of[id]
-            for number, chances in enumerate(self.chances):
-                mine = (stratum == number).nonzero()[:, 0]
-                if mine.numel():
-                    times = weight[mine] * chances.draws
-                    v[mine], share = capped(v[mine], times, self.settings.cap, by_sign=len(self.chances) == 1)
-                    cut = cut + share * mine.numel() / id.numel()
+        strata, ratio = self._strata[:, id], weight / probability
+        if self.table is not None and self.table.missing:
+            ratio = ratio * (self._shares_seen(self.table).unsqueeze(1) * strata).sum(0)
+        v = c * ratio.to(c.dtype).reshape(-1, *[1] * (c.dim() - 1))
+        if self.settings.cap is None:
+            cut = v.new_zeros(())
+        else:
+            v, cut = capped(v, weight, self.settings.cap, by_sign=len(self.chances) == 1, strata=strata)
         if self.settings.balance and self._balances:
             v = balanced(v, self.total)
         return v, cut
 
-    def _share_seen(self, id: Tensor) -> Tensor | float:
-        """(K,) the share of each example's stratum that has an entry in the table."""
-        if self.table is None or not self.table.missing:
-            return 1.0
-        seen = self.table.seen
-        shares = torch.stack([seen[chances.members].double().mean() for chances in self.chances])
-        return shares[self._stratum_of[id]]
+    def _shares_seen(self, table: OutputTable) -> Tensor:
+        """(S,) the share of each stratum that has an entry in the table."""
+        return torch.stack([table.seen[chances.members].double().mean() for chances in self.chances])
 
     def choose_period(self, work: int) -> None:
         """Settle how often the whole table is evaluated, from the network's operations a step over all ranks.
@@ -142,8 +136,9 @@ class Memory:
         with torch.no_grad():
             c = self.phi.everything().c
         self.total = c.clamp(min=0).sum(0)
+        seen = self.table.seen if self.table.missing else None
         for chances in self.chances:
-            chances.update(agreed(pushes(c, chances, self.table.seen)))
+            chances.update(agreed(pushes(c, chances, seen)))
         self.refreshed = step
         warn_if_stale(self, step)
 

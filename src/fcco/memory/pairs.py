@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fcco.memory.kernels import Exponential, Kernel, Polynomial, exponential_of
-from fcco.memory.phi import Coefficients, add
+from fcco.memory.phi import Coefficients, add, sent
 from fcco.memory.table import OutputTable
 from fcco.objectives.average_precision import AnchoredObjective, AveragePrecision
 from fcco.objectives.partial_auc import PartialAUC
@@ -61,9 +61,9 @@ class PairPhi:
         self._objective, self._views, self._kernel, self._sign, self._table = objective, views, kernel, sign, table
         network = {id(p) for p in objective.model.parameters()}
         self.own = [p for p in objective.parameters() if p.requires_grad and id(p) not in network]
-        size, device = table.values.shape[0], table.values.device
-        self._anchor_at = [_places(view.anchors, size, device) for view in views]
-        self._other_at = [_places(view.others, size, device) for view in views]
+        size = table.values.shape[0]
+        self._anchor_at = [_places(view.anchors, size) for view in views]
+        self._other_at = [_places(view.others, size) for view in views]
         self.rows = [table.values.new_zeros(view.anchors.shape[0], objective.dim) for view in views]  # log g
         self._replaced: list[tuple[Tensor, Tensor, Tensor]] = []  # rows, places, what the last look replaced there
 
@@ -79,50 +79,54 @@ class PairPhi:
         values, gradients = [], [torch.zeros_like(p) for p in self.own]
         for view, rows in zip(self._views, self.rows, strict=True):
             seen, present, w = self._present(view)
-            if not seen.numel() or not present.numel():
+            a, o = self._scores(view, view.anchors[seen]), self._scores(view, view.others[present])
+            if not a.numel() or not o.numel():
                 continue
-            s = self._scores(view)
-            a, o = s[view.anchors[seen]], s[view.others[present]]
             log_g, slope = self._kernel.rows(a, o, w)
             rows[seen] = log_g.to(rows.dtype)
             f, b, own = self._outer(view, seen, log_g)
             column = self._column(c, view)
-            column.index_add_(0, view.anchors[seen], -self._sign * (b * slope).sum(1).to(c.dtype))
-            pushes = self._sign * (self._kernel.columns(o, a, log_g, b) * w).sum(1)
-            column.index_add_(0, view.others[present], pushes.to(c.dtype))
+            column.index_add_(0, view.anchors[seen], (b * slope).sum(1).to(c.dtype), alpha=-self._sign)
+            pushes = (self._kernel.columns(o, a, log_g, b) * w).sum(1)
+            column.index_add_(0, view.others[present], pushes.to(c.dtype), alpha=self._sign)
             values.append(f)
             add(gradients, own)
         return Coefficients(c, _joined(values, c), gradients)
 
     def at(self, id: Tensor) -> Coefficients:
-        """c of the examples (K,), whose outputs are fresh; the rows of the others' anchors come from the cache."""
+        """c of the examples (K,), whose outputs are fresh; the rows of the others' anchors come from the cache.
+
+        Who of them is what is looked up on the CPU: where ``id`` is there, no device waits.
+        """
         c = self._table.values.new_zeros(id.shape[0], *self._table.values.shape[1:])
         self._replaced.clear()
         values, gradients = [], [torch.zeros_like(p) for p in self.own]
         for number, view in enumerate(self._views):
             rows = self.rows[number]
             seen, present, w = self._present(view)
-            if not seen.numel() or not present.numel():
+            a, o = self._scores(view, view.anchors[seen]), self._scores(view, view.others[present])
+            if not a.numel() or not o.numel():
                 continue
-            s, column = self._scores(view), self._column(c, view)
-            anchor, other = self._anchor_at[number][id], self._other_at[number][id]  # (K,), -1: is none
-            mine, theirs = (anchor >= 0).nonzero()[:, 0], (other >= 0).nonzero()[:, 0]
+            column = self._column(c, view)
+            mine, anchor = self._drawn(self._anchor_at[number], id)
+            theirs, other = self._drawn(self._other_at[number], id)
             slope = None
             if mine.numel():
-                log_g, slope = self._kernel.rows(s[id[mine]], s[view.others[present]], w)
-                self._replaced.append((rows, anchor[mine], rows[anchor[mine]]))
-                rows[anchor[mine]] = log_g.to(rows.dtype)
-            a, log_g = s[view.anchors[seen]], rows[seen].to(w.dtype)
-            w_fresh = self._weights(view, other[theirs]) if theirs.numel() else w
+                at = _among(seen, anchor)
+                log_g, slope = self._kernel.rows(a[at], o, w)
+                self._replaced.append((rows, anchor, rows[anchor]))
+                rows[anchor] = log_g.to(rows.dtype)
+            log_g = rows[seen].to(w.dtype)
             if theirs.numel():
-                log_g = torch.maximum(log_g, self._kernel.alone(s[id[theirs]], w_fresh, a).to(log_g.dtype))
+                fresh = _among(present, other)
+                o_fresh, w_fresh = o[fresh], w[fresh]
+                log_g = torch.maximum(log_g, self._kernel.alone(o_fresh, w_fresh, a).to(log_g.dtype))
             f, b, own = self._outer(view, seen, log_g)
             if slope is not None:
-                at = torch.searchsorted(seen, anchor[mine])
-                column[mine] -= self._sign * (b[at] * slope).sum(1).to(c.dtype)
+                column.index_add_(0, mine, (b[at] * slope).sum(1).to(c.dtype), alpha=-self._sign)
             if theirs.numel():
-                pushes = (self._kernel.columns(s[id[theirs]], a, log_g, b) * w_fresh).sum(1)
-                column[theirs] += self._sign * pushes.to(c.dtype)
+                pushes = (self._kernel.columns(o_fresh, a, log_g, b) * w_fresh).sum(1)
+                column.index_add_(0, theirs, pushes.to(c.dtype), alpha=self._sign)
             values.append(f)
             add(gradients, own)
         return Coefficients(c, _joined(values, c), gradients)
@@ -134,49 +138,61 @@ class PairPhi:
 
     # ------------------------------------------------------------------ parts
 
-    def _scores(self, view: View) -> Tensor:
-        """sigma s of the view's column, (N,)."""
-        values = self._table.values
-        return self._sign * (values if values.dim() == 1 else values[:, view.column])
+    def _drawn(self, places: Tensor, id: Tensor) -> tuple[Tensor, Tensor]:
+        """Which of the examples (K,) have a place in a list, and these places; found on the CPU, (B,) on the device."""
+        place, device = places[id.cpu()], self._table.values.device
+        there = (place >= 0).nonzero()[:, 0]
+        return sent(there, device), sent(place[there], device)
+
+    def _scores(self, view: View, examples: Tensor) -> Tensor:
+        """sigma s of the examples, in the view's column."""
+        s = self._column(self._table.values, view)[examples]
+        return s if self._sign == 1 else -s
 
     def _column(self, c: Tensor, view: View) -> Tensor:
         return c if c.dim() == 1 else c[:, view.column]
 
-    def _present(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
+    def _present(self, view: View) -> tuple[Tensor | slice, Tensor | slice, Tensor]:
         """Places of the anchors seen and of the others seen, and the latters' weights."""
         if not self._table.missing:
-            every = torch.arange(max(view.anchors.shape[0], view.others.shape[0]), device=view.anchors.device)
-            return every[: view.anchors.shape[0]], every[: view.others.shape[0]], view.share
+            return slice(None), slice(None), view.share
         seen = self._table.seen
         present = seen[view.others].nonzero()[:, 0]
         return seen[view.anchors].nonzero()[:, 0], present, self._weights(view, present)
 
-    def _weights(self, view: View, places: Tensor) -> Tensor:
+    def _weights(self, view: View, present: Tensor) -> Tensor:
         """Weights of the others at the places: those seen of a class stand for all of it."""
-        if not self._table.missing:
-            return view.share[places]
-        seen = self._table.seen[view.others]
         total = torch.stack([(~view.own).sum(), view.own.sum()])
-        there = torch.stack([(seen & ~view.own).sum(), (seen & view.own).sum()])
+        own = view.own[present]
+        there = torch.stack([(~own).sum(), own.sum()])
         factor = total.to(view.share.dtype) / there.clamp(min=1)
-        return view.share[places] * factor[view.own[places].long()].unsqueeze(1)
+        return view.share[present] * factor[own.long()].unsqueeze(1)
 
-    def _outer(self, view: View, seen: Tensor, log_g: Tensor) -> tuple[Tensor, Tensor, Sequence[Tensor | None]]:
+    def _outer(self, view: View, seen: Tensor | slice, log_g: Tensor) -> tuple[Tensor, Tensor, Sequence[Tensor | None]]:
         """f (A,), (1/m) df/d(log g) (A, C), and the gradients of the objective's own variables."""
-        leaf = log_g.detach().to(self._table.values.dtype).requires_grad_()
+        u, blocks = log_g.to(self._table.values.dtype), view.blocks[seen]
+        scale = view.anchors.shape[0] / (log_g.shape[0] * self._objective.num_blocks)
+        if not self.own and (known := self._objective.slope(blocks, u)) is not None:
+            f, slope = known
+            return f, (scale * slope).to(log_g.dtype), []
+        leaf = u.detach().requires_grad_()
         with torch.enable_grad():
-            f = self._objective.outer(view.blocks[seen], leaf)
-            scale = view.anchors.shape[0] / (seen.shape[0] * self._objective.num_blocks)
-            slope, *own = torch.autograd.grad(scale * f.sum(), [leaf, *self.own], allow_unused=True)
+            f = self._objective.outer(blocks, leaf)
+            slope, *own = torch.autograd.grad(f, [leaf, *self.own], torch.full_like(f, scale), allow_unused=True)
         assert slope is not None
         return f.detach(), slope.to(log_g.dtype), own
 
 
-def _places(examples: Tensor, size: int, device: torch.device) -> Tensor:
-    """(N,) where each example stands in a list, -1: it does not."""
-    place = torch.full((size,), -1, dtype=torch.int64, device=device)
-    place[examples] = torch.arange(examples.shape[0], device=device)
+def _places(examples: Tensor, size: int) -> Tensor:
+    """(N,) on the CPU: where each example stands in a list, -1: it does not."""
+    place = torch.full((size,), -1)
+    place[examples.cpu()] = torch.arange(examples.shape[0])
     return place
+
+
+def _among(some: Tensor | slice, places: Tensor) -> Tensor:
+    """Where the places stand in ``some`` of them (a slice: all), in growing order."""
+    return places if isinstance(some, slice) else torch.searchsorted(some, places)
 
 
 def _joined(values: list[Tensor], like: Tensor) -> Tensor:

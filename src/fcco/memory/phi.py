@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
 
 
@@ -32,7 +33,7 @@ class Phi(Protocol):
         """c of every example (N, ...)."""
 
     def at(self, id: Tensor) -> Coefficients:
-        """c of the examples (K,) alone, whose outputs have just been written."""
+        """c of the examples (K,) alone, whose outputs have just been written; their ids may be on the CPU."""
 
     def pairs(self) -> int:
         """What :meth:`everything` costs, in pairs of examples."""
@@ -46,3 +47,8 @@ def add(totals: list[Tensor], parts: Sequence[Tensor | None]) -> None:
     for total, part in zip(totals, parts, strict=True):
         if part is not None:
             total += part
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the CPU on the device; CUDA takes what it needs at once, so nobody must wait for the copy."""
+    return tensor.to(device, non_blocking=device.type == "cuda")

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 class Pass:
     """One look at the drawn examples; what the solver's own ``Draw`` is to a look at blocks."""
 
-    def __init__(self, batch: Batch) -> None:
-        self.index, self.data = batch.id, (batch,)
-        self.finite = torch.ones_like(batch.id, dtype=torch.bool)
+    def __init__(self, batch: Batch, finite: Tensor) -> None:
+        self.index, self.data, self.finite = batch.id, (batch,), finite
         self.seen: list[Tensor] = []  # the outputs are looked at before they are used
 
     def culprits(self) -> list[int]:
@@ -70,16 +69,17 @@ def _checked(solver: Solver, data: tuple[Any, ...]) -> tuple[Memory, Batch]:
     batch = objective._batch(data)
     if batch.probability is None or batch.weight is None:
         raise ValueError("batch.probability and batch.weight must be given: the batches of a MemoryLoader have them")
-    return solver.memory, batch.to(solver.parameters[0].device)
+    device = solver.parameters[0].device
+    return solver.memory, batch.to(device, non_blocking=device.type == "cuda")  # the step waits later, once
 
 
 def _step(solver: Solver, memory: Memory, batch: Batch, old: list[Entries]) -> Report:
-    t, look = solver.t + 1, Pass(batch)
+    t = solver.t + 1
     clear(solver.parameters)
     with solver._evaluator.no_sync():
         s, work = _outputs(memory, batch)
         fresh = _one_each(s, batch)
-        look.finite = _finite(fresh)
+        look = Pass(batch, _finite(fresh))
         assert batch.probability is not None
         assert batch.weight is not None
         every = exchange(batch.id, batch.probability, batch.weight, fresh, look.finite.all())
@@ -89,9 +89,10 @@ def _step(solver: Solver, memory: Memory, batch: Batch, old: list[Entries]) -> R
         if not memory.period:
             operations = sum_over_ranks(torch.tensor(3 * work, device=fresh.device))
             memory.choose_period(int(operations))  # the backward pass costs about twice the forward one
+        filling = table.missing > 0
         old.append(table.read(every.id))
         table.write(every.id, every.values, t)
-        found = memory.coefficients(every.id)
+        found = memory.coefficients(every.on_cpu)
         v, cut = memory.weigh(every.id, every.probability, every.weight, found.c)
         pushes = solver.table.world * v[every.mine]  # the solver takes the mean over ranks
         s.backward(pushes.reshape(s.shape).to(s.dtype))
@@ -103,7 +104,7 @@ def _step(solver: Solver, memory: Memory, batch: Batch, old: list[Entries]) -> R
         solver.oracle = solver.oracle.plus(g=len(batch), j=len(batch))
         solver.t = t
         solver.optimizer.step()
-        follow(memory, _figures(old[0], every.values, cut))
+        follow(memory, _figures(old[0], every.values, cut, filling))
     return Report(t, solver.samples, solver.oracle, False, found.f, None, None)
 
 
@@ -151,13 +152,12 @@ def fill(solver: Solver, memory: Memory, loader: Loader, chunk: int) -> None:
     memory.refresh(solver.t, due=True)
 
 
-def _figures(old: Entries, fresh: Tensor, cut: Tensor) -> Figures:
-    known = (old.written >= 0).to(fresh.dtype)
-    count = known.sum().clamp(min=1.0)
-    flat, stale = fresh.reshape(fresh.shape[0], -1), old.values.reshape(fresh.shape[0], -1)
-    mean = (stale * known.unsqueeze(1)).sum(0) / count
-
-    def root(x: Tensor) -> Tensor:
-        return ((x.square().sum(1) * known).sum() / count).sqrt()
-
-    return Figures(known.sum(), root(flat - stale), root(stale - mean), cut)
+def _figures(old: Entries, fresh: Tensor, cut: Tensor, filling: bool) -> Figures:
+    """What the step saw; ``filling``: some examples had no entry before it."""
+    stale, fresh = old.values, fresh.to(old.values.dtype)
+    if filling:
+        known = old.written >= 0
+        fresh, stale = fresh[known], stale[known]
+    root = max(1, stale.shape[0]) ** 0.5
+    change, spread = fresh - stale, stale - stale.mean(0)
+    return Figures(stale.shape[0], change.norm() / root, spread.norm() / root, cut)

@@ -47,7 +47,7 @@ class OutputTable:
         if self.missing:
             self.missing -= int(((self.written[id] < 0) & self._wanted[id]).sum())
         self.values[id] = values.to(self.values.dtype)
-        self.written[id] = step
+        self.written.index_fill_(0, id, step)
 
     def put_back(self, old: Entries) -> None:
         """Undo a :meth:`write`."""
