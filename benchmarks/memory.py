@@ -344,6 +344,7 @@ ABLATIONS: dict[str, tuple[dict[str, Any], bool]] = {  # settings, and whether a
     **{f"refresh every {steps}": ({"refresh": steps}, False) for steps in (1, 5, 20, 80)},
     **{f"p = {p}": ({"importance": p}, False) for p in (0.0, 0.2, 0.8)},
     **{f"cap {cap}": ({"cap": cap}, False) for cap in (2.0, 6.0, None)},
+    **{f"renewal {renewal}": ({"renewal": renewal}, False) for renewal in (0.05, 1.0)},
     "no balance": ({"balance": False}, False),
 }
 

@@ -13,7 +13,7 @@ from tests.memory.cases import CASES, solver_for, whole
 
 def test_draws_follow_q() -> None:
     chances = Chances(Stratum(torch.arange(5, 10), draws=40_000), torch.device("cpu"))
-    chances.update(torch.tensor([0.0, 1.0, 0.0, 3.0, 4.0]))
+    chances.update(torch.tensor([0.0, 1.0, 0.0, 3.0, 4.0]), 1.0)
     drawn = chances.draw(0.5, torch.Generator().manual_seed(0))
     wanted = 0.1 + 0.5 * torch.tensor([0.0, 1, 0, 3, 4], dtype=torch.float64) / 8
     torch.testing.assert_close(drawn.probability, wanted)
@@ -28,13 +28,43 @@ def test_nobody_waits_longer_than_two_rounds() -> None:
     for drawn in (chances.draw(1.0, generator) for _ in range(30)):  # no |c| known yet: all from the sweep
         times.index_add_(0, drawn.id, 7 * drawn.weight)
     torch.testing.assert_close(times, torch.full_like(times, 7))
-    chances.update(torch.eye(30)[3])
+    chances.update(torch.eye(30)[3], 1.0)
     last = torch.zeros(30)
     for step in range(300):
         last[chances.draw(0.5, generator).id] = step
         if step > 60:
             assert step - last.min() < 60  # two rounds of 30 take 120 uniform draws, 3.5 a step: 34 on average
     assert last[3] >= 295
+
+
+def test_chances_are_a_running_mean_of_shares() -> None:
+    chances = Chances(Stratum(torch.arange(3), draws=1), torch.device("cpu"))
+    chances.update(torch.tensor([1.0, 1.0, 2.0]), 0.2)  # the first is taken as it is
+    torch.testing.assert_close(chances.share, torch.tensor([0.25, 0.25, 0.5], dtype=torch.float64))
+    chances.update(torch.tensor([0.0, 300.0, 0.0]), 0.2)
+    torch.testing.assert_close(chances.share, torch.tensor([0.2, 0.4, 0.4], dtype=torch.float64))
+    for nothing in (torch.zeros(3), torch.tensor([0.0, torch.inf, 0.0])):
+        chances.update(nothing, 0.2)
+        torch.testing.assert_close(chances.share, torch.tensor([0.2, 0.4, 0.4], dtype=torch.float64))
+    place = torch.arange(3)
+    torch.testing.assert_close(chances.probability(place, 0.5), 0.5 / 3 + 0.5 * chances.share)
+    chances.update(torch.tensor([0.0, 1.0, 0.0]), 1.0)
+    assert chances.share.tolist() == [0.0, 1.0, 0.0]
+
+
+def test_after_a_scoring_pass_the_chances_are_those_of_the_table() -> None:
+    solver, loader = solver_for(CASES["pauc"](), fcco.output_memory(refresh=1, renewal=0.1), lr=0.3)
+    for _, (index, batch) in zip(range(8), loader, strict=False):
+        solver.step(index, batch)
+    memory = loader.memory
+    assert memory.phi is not None
+    for fresh in (False, True):
+        if fresh:
+            loader.score()
+        c = memory.phi.everything().c.abs()
+        for chances in memory.chances:
+            wanted = c[chances.members] / c[chances.members].sum()
+            assert torch.allclose(chances.share, wanted.double()) == fresh
 
 
 def test_sweep_goes_on_from_its_seed_and_place() -> None:

@@ -110,6 +110,8 @@ def test_what_does_not_fit_is_refused() -> None:
         MemoryLoader(fcco.Solver(case.objective, optimizer, fcco.bsgd()), case.loader)
     with pytest.raises(ValueError, match="cap"):
         fcco.output_memory(cap=0.5)
+    with pytest.raises(ValueError, match="renewal must be > 0"):
+        fcco.output_memory(renewal=0.0)
     with pytest.raises(TypeError, match="loader must be"):
         MemoryLoader(solver, inputs())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="draws must be"):

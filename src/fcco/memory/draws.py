@@ -63,11 +63,12 @@ class Sweep:
 
 @final
 class Chances:
-    r"""q_k = (1 - p)/n + p |c_k| / sum |c| over one stratum, as it stood at the last refresh.
+    r"""q_k = (1 - p)/n + p h_k over one stratum, h_k = |c_k| / sum |c|, a running mean over the refreshes.
 
-    A draw is made by |c| with probability p, and else takes the next of a sweep over everyone. One draw gives example k
-    with probability q_k as independent draws would, but no entry of the table grows older than two rounds of the sweep.
-    The sums are kept on the CPU: a draw there makes no device wait.
+    The mean, because an example that has just been pushed away has a small c and would be forgotten, while the outputs
+    of some come back within a few steps. A draw is made by h with probability p, and else takes the next of a sweep
+    over everyone. One draw gives example k with probability q_k as independent draws would, but no entry of the table
+    grows older than two rounds of the sweep. The sums are kept on the CPU: a draw there makes no device wait.
 
     Args:
         stratum: whose members are drawn.
@@ -77,24 +78,28 @@ class Chances:
     def __init__(self, stratum: Stratum, device: torch.device) -> None:
         self.members, self.draws = stratum.members.to(device), stratum.draws
         self._ids = stratum.members.cpu()
-        self.push = torch.zeros(0, dtype=torch.float64)  # |c| of the members, none: uniform
-        self._sums = self.push
+        self.share = self._sums = torch.zeros(0, dtype=torch.float64)  # h of the members, none yet: draw uniformly
         self.sweep = Sweep(self._ids.shape[0])
 
-    def update(self, push: Tensor) -> None:
-        """Take over |c| (n,) of the members; of none, or none but zeros: draw uniformly."""
-        self.push = push.cpu().double()
-        self._sums = self.push.cumsum(0)
-        if not self.push.numel() or not bool(self._sums[-1] > 0.0):
-            self.push = self._sums = self.push[:0]
+    def update(self, push: Tensor, renewal: float) -> None:
+        """Renew so much of h from |c| (n,) of the members; where nobody pushes, it stays as it is."""
+        push = push.cpu().double()
+        total = push.sum()
+        if 0.0 < float(total) < torch.inf:
+            share = push / total
+            self.set(torch.lerp(self.share, share, renewal) if self.share.numel() else share)
+
+    def set(self, share: Tensor) -> None:
+        """Take h (n,) as it is; of none: draw uniformly."""
+        self.share, self._sums = share, share.cumsum(0)
 
     def draw(self, importance: float, generator: torch.Generator) -> Drawn:
         """B draws; an example may be among them more than once."""
         n = self._ids.shape[0]
         u = torch.rand(2, self.draws, generator=generator, dtype=torch.float64)
         chosen = u[1, u[0] < importance] if self._sums.numel() else u[1, :0]
-        by_push = torch.searchsorted(self._sums, chosen * self._sums[-1:], right=True).clamp(max=n - 1)
-        place = torch.cat([self.sweep.take(self.draws - chosen.shape[0], generator), by_push])
+        by_share = torch.searchsorted(self._sums, chosen * self._sums[-1:], right=True).clamp(max=n - 1)
+        place = torch.cat([self.sweep.take(self.draws - chosen.shape[0], generator), by_share])
         place, times = place.unique(return_counts=True)
         return Drawn(self._ids[place], self.probability(place, importance), times.double() / self.draws)
 
@@ -103,7 +108,7 @@ class Chances:
         n = self._ids.shape[0]
         if not self._sums.numel():
             return torch.full(place.shape, 1.0 / n, dtype=torch.float64)
-        return (1.0 - importance) / n + importance * self.push[place] / self._sums[-1]
+        return (1.0 - importance) / n + importance * self.share[place] / self._sums[-1]
 
     def effective_size(self, importance: float) -> float:
         """1 / sum q^2 over n: the share of the members that the draws are spread over."""

@@ -129,16 +129,16 @@ class Memory:
             p.grad = gradient.to(p.dtype) if p.grad is None else p.grad + gradient.to(p.dtype)
 
     def refresh(self, step: int, *, due: bool = False) -> None:
-        """Evaluate Phi at the whole table and renew the chances, where it is time to."""
-        due = due or (self.period > 0 and step - self.refreshed >= self.period)
-        if self.phi is None or self.table is None or not due:
+        """Evaluate Phi at the whole table and renew the chances, where it is time to; ``due``: now, and all of them."""
+        time = due or (self.period > 0 and step - self.refreshed >= self.period)
+        if self.phi is None or self.table is None or not time:
             return
         with torch.no_grad():
             c = self.phi.everything().c
         self.total = c.clamp(min=0).sum(0)
         seen = self.table.seen if self.table.missing else None
         for chances in self.chances:
-            chances.update(agreed(pushes(c, chances, seen)))
+            chances.update(agreed(pushes(c, chances, seen)), 1.0 if due else self.settings.renewal)
         self.refreshed = step
         warn_if_stale(self, step)
 
@@ -162,7 +162,7 @@ class Memory:
             "table": None if self.table is None else self.table.state_dict(),
             "rows": [rows.clone() for rows in getattr(self.phi, "rows", [])],
             "total": None if self.total is None else self.total.clone(),
-            "push": [chances.push.clone() for chances in self.chances],
+            "shares": [chances.share.clone() for chances in self.chances],
             "refreshed": self.refreshed,
             "lag": float(self.lag),
             "period": self.period,
@@ -170,8 +170,8 @@ class Memory:
 
     def check(self, state: dict[str, Any]) -> None:
         """Refuse a state that does not fit."""
-        if len(state["push"]) != len(self.chances):
-            raise ValueError(f"the state has {len(state['push'])} strata, this memory {len(self.chances)}")
+        if len(state["shares"]) != len(self.chances):
+            raise ValueError(f"the state has {len(state['shares'])} strata, this memory {len(self.chances)}")
         size = self.loader.num_examples if state["shape"] is None else state["table"]["values"].shape[0]
         if size != self.loader.num_examples:
             raise ValueError(f"the state is of {size} examples, the data has {self.loader.num_examples}")
@@ -184,8 +184,8 @@ class Memory:
             self.begin(tuple(state["shape"])).load_state_dict(state["table"])
             for rows, saved in zip(getattr(self.phi, "rows", []), state["rows"], strict=True):
                 rows.copy_(saved)
-        for chances, push in zip(self.chances, state["push"], strict=True):
-            chances.update(push)
+        for chances, share in zip(self.chances, state["shares"], strict=True):
+            chances.set(share.cpu())
         self.total = None if state["total"] is None else state["total"].to(self._like.device)
         self.refreshed, self.period = state["refreshed"], self.settings.refresh or state["period"]
         self.lag = torch.full_like(self.lag, state["lag"])
