@@ -4,7 +4,8 @@
     python benchmarks/learns.py --data data.npz      # tunes on validation, tests with 5 seeds, writes results/learns
 
 Each method gets the same grid: three learning rates times two values of one more knob, chosen by the validation metric
-with one seed; then five seeds with the chosen pair. Both see the same number of examples. Adam for all.
+with one seed; then five seeds with the chosen pair. Both see the same number of examples. Adam for all. Runs that are
+in results/learns/runs.jsonl are not run again.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from kept import Kept, Row, arrays
 from metrics import auroc, average_precision, concordance, macro, ndcg, neighbours, partial_auroc
 from torch import Tensor, nn
 from torch.nn import functional
@@ -468,51 +469,33 @@ def _cifar(data) -> dict[str, np.ndarray]:  # type: ignore[no-untyped-def]
     return {"cifar_x": features.numpy().astype("float16"), "cifar_y": data.y_train[:12000].numpy()}
 
 
-_ARRAYS: Arrays = {}
-
-
-def one(data: str, problem: str, run: str, lr: float, knob: float, seed: int) -> dict[str, object]:
+def one(data: str, problem: str, run: str, lr: float, knob: float, seed: int) -> Row:
     """One run in a worker process."""
     torch.set_num_threads(1)
-    if not _ARRAYS:
-        with np.load(data, allow_pickle=False) as file:
-            _ARRAYS.update({name: torch.from_numpy(file[name]) for name in file.files})
     start = time.perf_counter()
-    valid, test = PROBLEMS[problem].runs[run](_ARRAYS, lr, knob, seed)
+    valid, test = PROBLEMS[problem].runs[run](arrays(data), lr, knob, seed)
     return {"problem": problem, "run": run, "lr": lr, "knob": knob, "seed": seed, "valid": valid, "test": test,
             "seconds": round(time.perf_counter() - start, 2)}  # fmt: skip
 
 
-def study(data: str, names: list[str], seeds: int, workers: int, log: Path) -> list[dict[str, object]]:
+def study(data: str, names: list[str], seeds: int, workers: int, log: Path) -> list[Row]:
     """Tune with seed 100 by the validation metric, then test the chosen pair with seeds 0, 1, ..."""
-    context = get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool, open(log, "w") as lines:
-
-        def gather(jobs: list[tuple[str, str, float, float, int]]) -> list[dict[str, object]]:
-            results = []
-            for future in as_completed([pool.submit(one, data, *job) for job in jobs]):
-                results.append(future.result())
-                lines.write(json.dumps(results[-1]) + "\n")
-                lines.flush()
-            return results
-
-        tuning = []
-        for name in names:
-            problem = PROBLEMS[name]
-            for run in problem.runs:
-                knobs = (problem.knobs or {}).get(run, NO_DECAY)
-                tuning += [(name, run, lr, knob, 100) for lr in problem.rates for knob in knobs]
-        tuned = gather(tuning)
-        final = []
-        for name in names:
-            for run in PROBLEMS[name].runs:
-                best = max((r for r in tuned if r["problem"] == name and r["run"] == run), key=lambda r: r["valid"])  # type: ignore[return-value, arg-type]
-                final += [(name, run, best["lr"], best["knob"], seed) for seed in range(seeds)]
-        tested = gather(final)  # type: ignore[arg-type]
-    return tested
+    kept = Kept(log, ("problem", "run", "lr", "knob", "seed"), partial(one, data), workers)
+    pairs = [(name, run) for name in names for run in PROBLEMS[name].runs]
+    grids = {
+        (name, run): [
+            (name, run, lr, knob, 100)
+            for lr in PROBLEMS[name].rates
+            for knob in (PROBLEMS[name].knobs or {}).get(run, NO_DECAY)
+        ]
+        for name, run in pairs
+    }
+    kept.gather([job for grid in grids.values() for job in grid])
+    best = {pair: max(kept.gather(grid), key=lambda row: row["valid"]) for pair, grid in grids.items()}
+    return kept.gather([(*pair, row["lr"], row["knob"], seed) for pair, row in best.items() for seed in range(seeds)])
 
 
-def table(results: list[dict[str, object]]) -> str:
+def table(results: list[Row]) -> str:
     """Markdown: one line a problem and run, the best of each problem bold."""
     lines = ["| problem | metric | run | lr, knob | test, mean ± std |", "|---|---|---|---|---|"]
     for name, problem in PROBLEMS.items():
@@ -520,7 +503,7 @@ def table(results: list[dict[str, object]]) -> str:
         for run in problem.runs:
             own = [r for r in results if r["problem"] == name and r["run"] == run]
             if own:
-                tests = [float(r["test"]) for r in own]  # type: ignore[arg-type]
+                tests = [r["test"] for r in own]
                 rows[run] = (statistics.mean(tests), statistics.stdev(tests) if len(tests) > 1 else 0.0, own[0])
         top = max((mean for mean, _, _ in rows.values()), default=0.0)
         for run, (mean, spread, chosen) in rows.items():
@@ -544,8 +527,8 @@ def main() -> None:
         return
     names = [name for name in PROBLEMS if not options.only or any(word in name for word in options.only)]
     options.out.mkdir(parents=True, exist_ok=True)
-    start = time.perf_counter()
-    results = study(str(options.data), names, options.seeds, options.workers, options.out / "runs.jsonl")
+    start, log = time.perf_counter(), "quick-runs.jsonl" if QUICK else "runs.jsonl"
+    results = study(str(options.data), names, options.seeds, options.workers, options.out / log)
     text = table(results)
     (options.out / "table.md").write_text(text + "\n")
     configuration = {"torch": torch.__version__, "fcco": fcco.__version__, "seeds": options.seeds, "problems": names,

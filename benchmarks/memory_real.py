@@ -6,7 +6,8 @@
 Memory (its defaults), SOX (beta 0.3) and a plain loss see the same number of examples. Each gets the same grid, three
 learning rates times three weight decays, chosen by the validation metric with one seed; then five seeds with the
 chosen pair. Twelve times a run the validation metric is taken: "last" is the test metric at the end, "best" the one
-where validation was best (early stopping). The training metric shows who fits and who overfits. Adam for all.
+where validation was best (early stopping). The training metric shows who fits and who overfits. Adam for all. Runs that
+are in results/memory/real-runs.jsonl are not run again.
 """
 
 from __future__ import annotations
@@ -16,14 +17,13 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from kept import Kept, Row, arrays
 from learns import Arrays, balanced, batch_cox, masked_bce, mlp, predict, uniform
 from metrics import average_precision, concordance, macro, ndcg, partial_auroc
 from torch import Tensor, nn
@@ -165,7 +165,7 @@ def steps_of(task: Task, method: str, lr: float, decay: float, seed: int) -> Ite
             yield solver.samples
 
 
-def trained(data: Arrays, name: str, method: str, lr: float, decay: float, seed: int) -> dict[str, Any]:
+def trained(data: Arrays, name: str, method: str, lr: float, decay: float, seed: int) -> Row:
     """One run: the metrics at the end, and where validation was best."""
     torch.manual_seed(seed)
     problem = PROBLEMS[name]
@@ -184,43 +184,24 @@ def trained(data: Arrays, name: str, method: str, lr: float, decay: float, seed:
             "best": best, "at": looks.index(best) + 1, "seconds": round(time.perf_counter() - start, 2)}  # fmt: skip
 
 
-_ARRAYS: Arrays = {}
-
-
-def one(path: str, *job: Any) -> dict[str, Any]:
+def one(data: str, *job: Any) -> Row:
+    """One run in a worker process."""
     torch.set_num_threads(1)
-    if not _ARRAYS:
-        with np.load(path, allow_pickle=False) as file:
-            _ARRAYS.update({name: torch.from_numpy(file[name]) for name in file.files})
-    return trained(_ARRAYS, *job)
+    return trained(arrays(data), *job)
 
 
-def study(options: argparse.Namespace, log: Path) -> list[dict[str, Any]]:
-    """Tune with seed 100, run the chosen pairs with seeds 0, 1, ...; runs in the log are not run again."""
-    known = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    done = {tuple(row[k] for k in ("problem", "method", "lr", "decay", "seed")): row for row in known}
-    with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool, open(log, "a") as lines:
-
-        def gather(jobs: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
-            for future in as_completed([pool.submit(one, str(options.data), *job) for job in jobs if job not in done]):
-                row = future.result()
-                done[tuple(row[k] for k in ("problem", "method", "lr", "decay", "seed"))] = row
-                lines.write(json.dumps(row) + "\n")
-                lines.flush()
-            return [done[job] for job in jobs]
-
-        pairs = [(name, method) for name in options.only for method in METHODS]
-        tuned = gather([(*pair, lr, decay, 100) for pair in pairs for lr in RATES for decay in DECAYS])
-        best = {}
-        for row in tuned:
-            pair = row["problem"], row["method"]
-            if pair not in best or row["best"]["valid"] > best[pair]["best"]["valid"]:
-                best[pair] = row
-        chosen = [(*pair, best[pair]["lr"], best[pair]["decay"]) for pair in pairs]
-        return gather([(*choice, seed) for choice in chosen for seed in range(options.seeds)])
+def study(options: argparse.Namespace, log: Path) -> list[Row]:
+    """Tune with seed 100, run the chosen pairs with seeds 0, 1, ..."""
+    kept = Kept(log, ("problem", "method", "lr", "decay", "seed"), partial(one, str(options.data)), options.workers)
+    pairs = [(name, method) for name in options.only for method in METHODS]
+    grids = {pair: [(*pair, lr, decay, 100) for lr in RATES for decay in DECAYS] for pair in pairs}
+    kept.gather([job for grid in grids.values() for job in grid])
+    best = {pair: max(kept.gather(grid), key=lambda row: row["best"]["valid"]) for pair, grid in grids.items()}
+    chosen = [(*pair, row["lr"], row["decay"]) for pair, row in best.items()]
+    return kept.gather([(*choice, seed) for choice in chosen for seed in range(options.seeds)])
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def table(rows: list[Row]) -> str:
     lines = ["| problem | metric | method | lr, decay | train, last | test, last | test, best validation |"]
     lines.append("|---|---|---|---|---|---|---|")
     for name in dict.fromkeys(row["problem"] for row in rows):

@@ -1,0 +1,56 @@
+"""Many runs in a few processes, kept as they come: one JSON line each; a run that is there is not run again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Job = tuple[Any, ...]
+Row = dict[str, Any]
+
+
+class Kept:
+    """Rows of runs, by the job that made them.
+
+    Args:
+        path: of the file, one JSON line a run.
+        names: of a job's parts, as they stand in a row.
+        call: makes a row from a job, in a process of its own.
+        workers: how many of those.
+    """
+
+    def __init__(self, path: Path, names: Sequence[str], call: Callable[..., Row], workers: int) -> None:
+        self._path, self._names, self._call, self._workers = path, names, call, workers
+        rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        self._done = {self._job(row): row for row in rows}
+
+    def gather(self, jobs: Sequence[Job]) -> list[Row]:
+        """The rows of the jobs, in their order."""
+        missing = [job for job in jobs if job not in self._done]
+        context = get_context("spawn")
+        with ProcessPoolExecutor(self._workers, mp_context=context) as pool, open(self._path, "a") as lines:
+            for future in as_completed([pool.submit(self._call, *job) for job in missing]):
+                row = future.result()
+                self._done[self._job(row)] = row
+                lines.write(json.dumps(row) + "\n")
+                lines.flush()
+        return [self._done[job] for job in jobs]
+
+    def _job(self, row: Row) -> Job:
+        return tuple(row[name] for name in self._names)
+
+
+@cache
+def arrays(path: str) -> dict[str, Tensor]:
+    """The arrays of an npz file, read once a process."""
+    with np.load(path, allow_pickle=False) as file:
+        return {name: torch.from_numpy(file[name]) for name in file.files}
