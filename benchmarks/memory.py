@@ -291,10 +291,10 @@ def compare(store: Store, settings: list[str], methods: list[str], args: argpars
     if later:
         run(later)
         best(1, [first, *later])
-    seeds = range(2 if args.quick else args.seeds)
+    seeds = range(args.first_seed, args.first_seed + (2 if args.quick else args.seeds))
     run(seeds)
     chosen = {pair: choices[0] for pair, choices in tried.items()}
-    if not args.quick and len(methods) == len(METHODS):
+    if not args.quick and len(methods) == len(METHODS) and args.first_seed == 0:
         _write(store, settings, methods, chosen, seeds, args)
     for line in table(store, settings, methods, chosen, seeds):
         print(line)
@@ -376,6 +376,9 @@ def main() -> None:
     parser.add_argument("--setting", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--method", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument(
+        "--first-seed", type=int, default=0, help="report others than 0, 1, ...; nothing but runs is written"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="two learning rates, a third of the rates, two seeds")
