@@ -47,6 +47,8 @@ def made(kind: str, n: int, device: str) -> tuple[Memory, Tensor]:
     memory = fcco.memory.MemoryLoader(solver, loader).memory
     scores = torch.randn(n, generator=generator, device=device) + 2.5 * y
     memory.begin(()).write(torch.arange(n, device=device), scores, 0)
+    for chances in memory.chances:
+        chances.draw(0.5, torch.Generator())  # the order of the sweep is part of what is kept
     id = torch.cat([
         c.members[torch.randperm(len(c.members), generator=generator, device=device)[: c.draws]] for c in memory.chances
     ])  # fmt: skip
