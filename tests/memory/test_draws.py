@@ -67,6 +67,14 @@ def test_after_a_scoring_pass_the_chances_are_those_of_the_table() -> None:
             assert torch.allclose(chances.share, wanted.double()) == fresh
 
 
+def test_a_sweep_ends_whatever_it_is_asked() -> None:
+    sweep = Sweep(3)
+    sweep.go_to(5, 7)  # beyond its end
+    assert sorted(sweep.take(3, torch.Generator()).tolist()) == [0, 1, 2]
+    with pytest.raises(ValueError, match="members"):
+        Sweep(0)
+
+
 def test_sweep_goes_on_from_its_seed_and_place() -> None:
     generator, sweep, other = torch.Generator().manual_seed(0), Sweep(10), Sweep(10)
     assert sorted(sweep.take(4, generator).tolist() + sweep.take(6, generator).tolist()) == list(range(10))
@@ -104,6 +112,21 @@ def _mean_push(name: str, method: fcco.Method, draws: int = 1500) -> tuple[Tenso
         found.append(torch.zeros_like(c).index_add(0, id, memory.weigh(id, probability, weight, c[id])[0]).flatten())
     pushes = torch.stack(found)
     return pushes.mean(0), pushes.std(0) / draws**0.5, c.flatten()
+
+
+@pytest.mark.parametrize("name", ["pauc", "two-way", "auc", "push"])
+def test_anchors_seen_before_anyone_to_compare_them_with(name: str) -> None:
+    case = CASES[name]()
+    _, loader = solver_for(case, fcco.output_memory(), draws=2)
+    memory, base = loader.memory, case.loader
+    table, scores = memory.begin(()), torch.randn(40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert isinstance(base, fcco.PointLoader)
+    anchors, others = base.block_example[:3], base._other[:3]
+    for step, id in enumerate((anchors, others)):
+        table.write(id, scores[id], step)
+        c = memory.coefficients(id).c
+    assert memory.phi is not None
+    torch.testing.assert_close(c, memory.phi.everything().c[others], rtol=1e-10, atol=1e-12)
 
 
 def test_first_steps_push_no_more_than_later_ones() -> None:

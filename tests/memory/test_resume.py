@@ -13,7 +13,7 @@ import fcco
 from fcco.memory import MemoryLoader
 from fcco.objectives.partial_auc import PartialAUC
 from fcco.sampling import Average, PointLoader
-from tests.memory.cases import CASES, inputs, labels, solver_for, whole
+from tests.memory.cases import CASES, inputs, labels, model, solver_for, whole
 
 
 def run(solver: fcco.Solver, loader: MemoryLoader, steps: int) -> None:
@@ -75,6 +75,22 @@ def test_a_gradient_that_is_not_finite_leaves_no_trace_either() -> None:
     assert solver.t == 3
 
 
+def test_a_step_that_fails_at_the_table_puts_back_nothing_of_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    solver, loader = solver_for(CASES["pauc"](), fcco.output_memory(refresh=1))  # rows are renewed after every step
+    run(solver, loader, 5)
+    memory = loader.memory
+    assert memory.phi is not None
+    before = [rows.clone() for rows in memory.phi.rows]  # type: ignore[attr-defined]
+
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(memory.table, "write", full)
+    with pytest.raises(MemoryError):
+        solver.step(None, whole(memory))
+    assert all(torch.equal(a, b) for a, b in zip(memory.phi.rows, before, strict=True))  # type: ignore[attr-defined]
+
+
 class Items(Dataset[Tensor]):
     def __len__(self) -> int:
         return len(inputs())
@@ -124,3 +140,12 @@ def test_what_does_not_fit_is_refused() -> None:
         plain.load_state_dict(solver.state_dict())
     with pytest.raises(ValueError, match="lacks"):
         loader.load_state_dict({})
+    with pytest.raises(ValueError, match="lacks shares"):
+        loader.memory.check({name: value for name, value in loader.memory.state_dict().items() if name != "shares"})
+    y = labels().double()
+    y[(y == 0).nonzero()[:5, 0]] = torch.nan  # as many positives, fewer negatives
+    fewer = PointLoader(inputs(), y, 4, 6, average=Average.OPPOSITE, seed=0)
+    objective = PartialAUC(model(), fewer.num_blocks, temperature=0.3).double()
+    other = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.1), fcco.output_memory())
+    with pytest.raises(ValueError, match="this loader is"):
+        MemoryLoader(other, fewer).load_state_dict(loader.state_dict())

@@ -36,10 +36,12 @@ class Sweep:
     """Places 0..n-1 in random order, and again in another: nobody waits longer than two rounds less one.
 
     Args:
-        n: how many.
+        n: how many, at least one.
     """
 
     def __init__(self, n: int) -> None:
+        if n < 1:
+            raise ValueError("a stratum must have members to draw from")
         self._n, self._order = n, torch.empty(0, dtype=torch.int64)
         self.seed = self.at = 0  # of the round, and where in it: all that a resumed run needs
 
@@ -47,7 +49,7 @@ class Sweep:
         """The next k places."""
         parts = []
         while k > 0:
-            if self.at == self._order.shape[0]:
+            if self.at >= self._order.shape[0]:
                 self.go_to(int(torch.randint(1, 2**62, (), generator=generator)), 0)
             parts.append(self._order[self.at : self.at + k])
             self.at += parts[-1].shape[0]
@@ -84,7 +86,7 @@ class Chances:
     def update(self, push: Tensor, renewal: float) -> None:
         """Renew so much of h from |c| (n,) of the members; where nobody pushes, it stays as it is."""
         push = push.cpu().double()
-        total = push.sum()
+        total = push.cumsum(0)[-1]  # one by one: the same bits on every rank, whatever its number of threads
         if 0.0 < float(total) < torch.inf:
             share = push / total
             self.set(torch.lerp(self.share, share, renewal) if self.share.numel() else share)

@@ -67,6 +67,9 @@ class GenericPhi:
     def undo(self) -> None:
         """Nothing is stored."""
 
+    def settle(self) -> None:
+        """Nothing is stored."""
+
     # ------------------------------------------------------------------ the two passes
 
     def _evaluate(self, blocks: Tensor) -> Coefficients:

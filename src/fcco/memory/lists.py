@@ -158,6 +158,9 @@ class ListPhi:
     def undo(self) -> None:
         """Nothing is stored."""
 
+    def settle(self) -> None:
+        """Nothing is stored."""
+
     def _evaluate(self, blocks: Tensor | None) -> Coefficients:
         """c of every example, from the blocks named; those never seen take no part, the others stand for them."""
         values, seen = self._table.values, self._table.seen

@@ -181,8 +181,8 @@ class MemoryLoader:
         self._turn += 1
 
     def _kind(self) -> list[Any]:
-        draws = [chances.draws for chances in self.memory.chances]
-        return [type(self.loader).__name__, self.loader.num_examples, len(self), self.ahead, draws]
+        strata = [[chances.members.shape[0], chances.draws] for chances in self.memory.chances]
+        return [type(self.loader).__name__, self.loader.num_examples, len(self), self.ahead, strata]
 
     def __repr__(self) -> str:
         return f"MemoryLoader({self.loader!r}, {self.ahead} steps ahead)"

@@ -18,6 +18,7 @@ from fcco.memory.settings import OutputMemory
 from fcco.memory.table import Entries, OutputTable
 from fcco.objectives.base import OutputObjective
 from fcco.objectives.ndcg import PairObjective
+from fcco.rewind import uninterrupted
 from fcco.sampling.loader import Loader
 
 
@@ -88,6 +89,11 @@ class Memory:
             self.table.put_back(old)
             self.phi.undo()
 
+    def settle(self) -> None:
+        """The step was taken: from now on nothing of it is put back."""
+        if self.phi is not None:
+            self.phi.settle()
+
     def weigh(self, id: Tensor, probability: Tensor, weight: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         """v = c weight/q (K, ...), capped within each stratum and balanced; and the share that was capped.
 
@@ -137,9 +143,11 @@ class Memory:
             c = self.phi.everything().c
         self.total = c.clamp(min=0).sum(0)
         seen = self.table.seen if self.table.missing else None
-        for chances in self.chances:
-            chances.update(agreed(pushes(c, chances, seen)), 1.0 if due else self.settings.renewal)
-        self.refreshed = step
+        found = [agreed(pushes(c, chances, seen)) for chances in self.chances]
+        with uninterrupted():  # a mean that took one of them twice would not be one
+            for chances, push in zip(self.chances, found, strict=True):
+                chances.update(push, 1.0 if due else self.settings.renewal)
+            self.refreshed = step
         warn_if_stale(self, step)
 
     def value(self) -> float:
@@ -170,17 +178,24 @@ class Memory:
 
     def check(self, state: dict[str, Any]) -> None:
         """Refuse a state that does not fit."""
+        missing = [name for name in self.state_dict() if name not in state]
+        if missing:
+            raise ValueError(f"the state is not one of an output memory of this version: it lacks {', '.join(missing)}")
         if len(state["shares"]) != len(self.chances):
             raise ValueError(f"the state has {len(state['shares'])} strata, this memory {len(self.chances)}")
+        for chances, share in zip(self.chances, state["shares"], strict=True):
+            if share.shape[0] not in (0, chances.members.shape[0]):
+                raise ValueError(
+                    f"the state has strata of {share.shape[0]} examples, the data of {len(chances.members)}"
+                )
         size = self.loader.num_examples if state["shape"] is None else state["table"]["values"].shape[0]
         if size != self.loader.num_examples:
             raise ValueError(f"the state is of {size} examples, the data has {self.loader.num_examples}")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.check(state)
-        if state["shape"] is None:
-            self.table = self.phi = None
-        else:
+        self.table = self.phi = None
+        if state["shape"] is not None:
             self.begin(tuple(state["shape"])).load_state_dict(state["table"])
             for rows, saved in zip(getattr(self.phi, "rows", []), state["rows"], strict=True):
                 rows.copy_(saved)

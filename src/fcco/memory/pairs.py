@@ -64,7 +64,9 @@ class PairPhi:
         size = table.values.shape[0]
         self._anchor_at = [_places(view.anchors, size) for view in views]
         self._other_at = [_places(view.others, size) for view in views]
-        self.rows = [table.values.new_zeros(view.anchors.shape[0], objective.dim) for view in views]  # log g
+        # log g; of an anchor that has not been compared with anyone yet: inf
+        self.rows = [table.values.new_full((view.anchors.shape[0], objective.dim), torch.inf) for view in views]
+        self._complete = False  # no row is inf any more
         self._replaced: list[tuple[Tensor, Tensor, Tensor]] = []  # rows, places, what the last look replaced there
 
     def pairs(self) -> int:
@@ -116,6 +118,8 @@ class PairPhi:
                 log_g, slope = self._kernel.rows(a[at], o, w)
                 self._replaced.append((rows, anchor, rows[anchor]))
                 rows[anchor] = log_g.to(rows.dtype)
+            if not self._complete:
+                self._first_rows(view, rows, seen, a, o, w)
             log_g = rows[seen].to(w.dtype)
             if theirs.numel():
                 fresh = _among(present, other)
@@ -129,11 +133,16 @@ class PairPhi:
                 column.index_add_(0, theirs, pushes.to(c.dtype), alpha=self._sign)
             values.append(f)
             add(gradients, own)
+        self._complete = not self._table.missing
         return Coefficients(c, _joined(values, c), gradients)
 
     def undo(self) -> None:
-        for rows, places, old in self._replaced:
+        for rows, places, old in reversed(self._replaced):
             rows[places] = old
+        self._complete = False
+        self._replaced.clear()
+
+    def settle(self) -> None:
         self._replaced.clear()
 
     # ------------------------------------------------------------------ parts
@@ -143,6 +152,14 @@ class PairPhi:
         place, device = places[id.cpu()], self._table.values.device
         there = (place >= 0).nonzero()[:, 0]
         return sent(there, device), sent(place[there], device)
+
+    def _first_rows(self, view: View, rows: Tensor, seen: Tensor | slice, a: Tensor, o: Tensor, w: Tensor) -> None:
+        """Rows of the anchors that were seen before there was anyone to compare them with."""
+        new = rows[seen].isinf().any(1).nonzero()[:, 0]
+        if new.numel():
+            places = new if isinstance(seen, slice) else seen[new]
+            self._replaced.append((rows, places, rows[places]))
+            rows[places] = self._kernel.rows(a[new], o, w)[0].to(rows.dtype)
 
     def _scores(self, view: View, examples: Tensor) -> Tensor:
         """sigma s of the examples, in the view's column."""

@@ -35,6 +35,9 @@ class Phi(Protocol):
     def at(self, id: Tensor) -> Coefficients:
         """c of the examples (K,) alone, whose outputs have just been written; their ids may be on the CPU."""
 
+    def settle(self) -> None:
+        """The last look stays: nothing is left to undo."""
+
     def pairs(self) -> int:
         """What :meth:`everything` costs, in pairs of examples."""
 

@@ -54,7 +54,8 @@ def memory_step(solver: Solver, data: tuple[Any, ...]) -> Report:
         if not isinstance(error, NonFiniteError) or solver.nonfinite == "raise":
             raise
     else:
-        memory.refresh(solver.t)  # the step is taken: what goes wrong here undoes nothing
+        memory.settle()
+        memory.refresh(solver.t)  # what goes wrong here undoes nothing
         return report
     solver.samples += len(batch)
     solver.skipped += 1
@@ -98,13 +99,14 @@ def _step(solver: Solver, memory: Memory, batch: Batch, old: list[Entries]) -> R
         s.backward(pushes.reshape(s.shape).to(s.dtype))
         memory.add_own(found.own)
     solver._finish_z(solver._first_weights(solver.method.estimator.weights(t)), look)
+    figures = _figures(old[0], every.values, cut, filling)
     with uninterrupted():
         solver._store(t, look)
         solver.samples += len(batch)
         solver.oracle = solver.oracle.plus(g=len(batch), j=len(batch))
         solver.t = t
         solver.optimizer.step()
-        follow(memory, _figures(old[0], every.values, cut, filling))
+        follow(memory, figures)
     return Report(t, solver.samples, solver.oracle, False, found.f, None, None)
 
 
