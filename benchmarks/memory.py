@@ -341,7 +341,7 @@ def _write(
 ABLATIONS: dict[str, tuple[dict[str, Any], bool]] = {  # settings, and whether a scoring pass comes first (charged)
     "default": ({}, False),
     "scoring pass first": ({}, True),
-    **{f"refresh every {steps}": ({"refresh": steps}, False) for steps in (1, 5, 20, 80)},
+    **{f"refresh every {steps}": ({"refresh": steps}, False) for steps in (5, 20, 80)},
     **{f"p = {p}": ({"importance": p}, False) for p in (0.0, 0.2, 0.8)},
     **{f"cap {cap}": ({"cap": cap}, False) for cap in (2.0, 6.0, None)},
     **{f"renewal {renewal}": ({"renewal": renewal}, False) for renewal in (0.05, 1.0)},
