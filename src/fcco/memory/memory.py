@@ -28,6 +28,9 @@ def phi_of(objective: OutputObjective, loader: Loader, table: OutputTable) -> Ph
     return GenericPhi(objective, loader, table) if fast is None else fast
 
 
+STATE = ("shape", "table", "rows", "total", "shares", "refreshed", "lag", "period")  # what a state holds
+
+
 class Figures(NamedTuple):
     """What the last step saw; () tensors, no device waits for them."""
 
@@ -178,7 +181,7 @@ class Memory:
 
     def check(self, state: dict[str, Any]) -> None:
         """Refuse a state that does not fit."""
-        missing = [name for name in self.state_dict() if name not in state]
+        missing = [name for name in STATE if name not in state]
         if missing:
             raise ValueError(f"the state is not one of an output memory of this version: it lacks {', '.join(missing)}")
         if len(state["shares"]) != len(self.chances):
