@@ -29,21 +29,27 @@ class Kept:
     """
 
     def __init__(self, path: Path, names: Sequence[str], call: Callable[..., Row], workers: int) -> None:
-        self._path, self._names, self._call, self._workers = path, names, call, workers
+        self._path, self._names, self._call = path, names, call
+        self._pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))  # starts with the first run
         rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
         self._done = {self._job(row): row for row in rows}
 
     def gather(self, jobs: Sequence[Job]) -> list[Row]:
         """The rows of the jobs, in their order."""
         missing = [job for job in jobs if job not in self._done]
-        context = get_context("spawn")
-        with ProcessPoolExecutor(self._workers, mp_context=context) as pool, open(self._path, "a") as lines:
-            for future in as_completed([pool.submit(self._call, *job) for job in missing]):
+        with open(self._path, "a") as lines:
+            for future in as_completed([self._pool.submit(self._call, *job) for job in missing]):
                 row = future.result()
                 self._done[self._job(row)] = row
                 lines.write(json.dumps(row) + "\n")
                 lines.flush()
         return [self._done[job] for job in jobs]
+
+    def __enter__(self) -> Kept:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
 
     def _job(self, row: Row) -> Job:
         return tuple(row[name] for name in self._names)

@@ -480,7 +480,6 @@ def one(data: str, problem: str, run: str, lr: float, knob: float, seed: int) ->
 
 def study(data: str, names: list[str], seeds: int, workers: int, log: Path) -> list[Row]:
     """Tune with seed 100 by the validation metric, then test the chosen pair with seeds 0, 1, ..."""
-    kept = Kept(log, ("problem", "run", "lr", "knob", "seed"), partial(one, data), workers)
     pairs = [(name, run) for name in names for run in PROBLEMS[name].runs]
     grids = {
         (name, run): [
@@ -490,9 +489,11 @@ def study(data: str, names: list[str], seeds: int, workers: int, log: Path) -> l
         ]
         for name, run in pairs
     }
-    kept.gather([job for grid in grids.values() for job in grid])
-    best = {pair: max(kept.gather(grid), key=lambda row: row["valid"]) for pair, grid in grids.items()}
-    return kept.gather([(*pair, row["lr"], row["knob"], seed) for pair, row in best.items() for seed in range(seeds)])
+    with Kept(log, ("problem", "run", "lr", "knob", "seed"), partial(one, data), workers) as kept:
+        kept.gather([job for grid in grids.values() for job in grid])
+        best = {pair: max(kept.gather(grid), key=lambda row: row["valid"]) for pair, grid in grids.items()}
+        chosen = [(*pair, row["lr"], row["knob"]) for pair, row in best.items()]
+        return kept.gather([(*choice, seed) for choice in chosen for seed in range(seeds)])
 
 
 def table(results: list[Row]) -> str:

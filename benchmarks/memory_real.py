@@ -192,13 +192,14 @@ def one(data: str, *job: Any) -> Row:
 
 def study(options: argparse.Namespace, log: Path) -> list[Row]:
     """Tune with seed 100, run the chosen pairs with seeds 0, 1, ..."""
-    kept = Kept(log, ("problem", "method", "lr", "decay", "seed"), partial(one, str(options.data)), options.workers)
     pairs = [(name, method) for name in options.only for method in METHODS]
     grids = {pair: [(*pair, lr, decay, 100) for lr in RATES for decay in DECAYS] for pair in pairs}
-    kept.gather([job for grid in grids.values() for job in grid])
-    best = {pair: max(kept.gather(grid), key=lambda row: row["best"]["valid"]) for pair, grid in grids.items()}
-    chosen = [(*pair, row["lr"], row["decay"]) for pair, row in best.items()]
-    return kept.gather([(*choice, seed) for choice in chosen for seed in range(options.seeds)])
+    call = partial(one, str(options.data))
+    with Kept(log, ("problem", "method", "lr", "decay", "seed"), call, options.workers) as kept:
+        kept.gather([job for grid in grids.values() for job in grid])
+        best = {pair: max(kept.gather(grid), key=lambda row: row["best"]["valid"]) for pair, grid in grids.items()}
+        chosen = [(*pair, row["lr"], row["decay"]) for pair, row in best.items()]
+        return kept.gather([(*choice, seed) for choice in chosen for seed in range(options.seeds)])
 
 
 def table(rows: list[Row]) -> str:

@@ -119,7 +119,7 @@ class PairPhi:
                 self._replaced.append((rows, anchor, rows[anchor]))
                 rows[anchor] = log_g.to(rows.dtype)
             if not self._complete:
-                self._first_rows(view, rows, seen, a, o, w)
+                self._first_rows(rows, seen, a, o, w)
             log_g = rows[seen].to(w.dtype)
             if theirs.numel():
                 fresh = _among(present, other)
@@ -153,7 +153,7 @@ class PairPhi:
         there = (place >= 0).nonzero()[:, 0]
         return sent(there, device), sent(place[there], device)
 
-    def _first_rows(self, view: View, rows: Tensor, seen: Tensor | slice, a: Tensor, o: Tensor, w: Tensor) -> None:
+    def _first_rows(self, rows: Tensor, seen: Tensor | slice, a: Tensor, o: Tensor, w: Tensor) -> None:
         """Rows of the anchors that were seen before there was anyone to compare them with."""
         new = rows[seen].isinf().any(1).nonzero()[:, 0]
         if new.numel():
