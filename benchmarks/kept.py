@@ -16,6 +16,7 @@ from torch import Tensor
 
 Job = tuple[Any, ...]
 Row = dict[str, Any]
+Choice = tuple[float, ...]  # learning rate, knobs: what is tuned
 
 
 class Kept:
@@ -44,6 +45,31 @@ class Kept:
                 lines.write(json.dumps(row) + "\n")
                 lines.flush()
         return [self._done[job] for job in jobs]
+
+    def halved(
+        self,
+        choices: Sequence[Choice],
+        seeds: Sequence[int],
+        rungs: Sequence[tuple[int, int]],
+        job: Callable[[Choice, int], Job],
+        value: Callable[[list[Row]], Any],
+    ) -> list[tuple[Any, Choice]]:
+        """Successive halving: the choices that reached the last rung with their value, best first.
+
+        Args:
+            choices: what there is to choose from.
+            seeds: of the runs that choose.
+            rungs: each how many of the seeds, and how many choices get them at most.
+            job: of a choice and a seed.
+            value: of the rows of a choice, one a seed; the largest is best.
+        """
+        found: list[tuple[Any, Choice]] = []
+        for count, most in rungs:
+            own = [(choice, [job(choice, seed) for seed in seeds[:count]]) for choice in choices[:most]]
+            self.gather([job for _, jobs in own for job in jobs])
+            found = sorted(((value(self.gather(jobs)), choice) for choice, jobs in own), reverse=True)
+            choices = [choice for _, choice in found]
+        return found
 
     def __enter__(self) -> Kept:
         return self

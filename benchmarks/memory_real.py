@@ -3,27 +3,31 @@
     python benchmarks/learns.py --prepare data.npz        # reads the tables once
     python benchmarks/memory_real.py --data data.npz      # an hour on one core, writes results/memory/real*
 
-Memory (its defaults), SOX (beta 0.3) and a plain loss see the same number of examples. Each gets the same grid, three
-learning rates times three weight decays, chosen by the validation metric with one seed; then five seeds with the
-chosen pair. Twelve times a run the validation metric is taken: "last" is the test metric at the end, "best" the one
-where validation was best (early stopping). The training metric shows who fits and who overfits. Adam for all. Runs that
-are in results/memory/real-runs.jsonl are not run again.
+Memory (its defaults), SOX and a plain loss see the same number of examples. Each gets the same search: learning rate,
+AdamW's weight decay, where the objective has them the margin and the hardness (margin^2 / temperature) of its pair loss,
+and one knob of its own (beta of SOX, L2 of the plain loss). Up to 24 settings are drawn; the validation metric on one seed
+chooses six of them, on a second three, on a third one, which is run on five more seeds. Twelve times a run the metrics are
+taken: "last" is the test metric at the end, "best" the one where validation was best (early stopping), which also chooses.
+The training metric shows who fits and who overfits. Runs that are in results/memory/real-runs.jsonl are not run again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
-from kept import Kept, Row, arrays
+from kept import Choice, Kept, Row, arrays
 from learns import Arrays, balanced, batch_cox, masked_bce, mlp, predict, uniform
 from metrics import average_precision, concordance, macro, ndcg, partial_auroc
 from torch import Tensor, nn
@@ -32,9 +36,11 @@ from torch.nn import functional
 import fcco
 from fcco import objectives as zoo
 
-RATES, DECAYS, LOOKS = (3e-4, 1e-3, 3e-3), (0.0, 1e-4, 1e-3), 12
-METHODS = ("memory", "SOX", "plain")
-PARTS = ("train", "valid", "test")
+RATES, DECAYS = (3e-4, 1e-3, 3e-3), (0.0, 0.3, 1.0, 3.0, 10.0)
+KNOBS = {"memory": (0.5,), "SOX": (0.3, 0.9), "plain": (0.0, 1e-4, 1e-3)}  # importance (the default), beta, L2
+DRAWN, SEEDS, RUNGS = 24, (100, 101, 102), ((1, 24), (2, 6), (3, 3))
+NAMES = ("problem", "method", "lr", "decay", "margin", "hardness", "knob", "seed")  # of a run
+PARTS, LOOKS = ("train", "valid", "test"), 12
 
 
 @dataclass(frozen=True)
@@ -49,34 +55,35 @@ class Task:
     metric: Callable[[str], float]
 
 
-def rare(data: Arrays, seed: int, kind: str) -> Task:
-    """a9a with 500 of its positives: 2.5 % of the training rows."""
+def rare(data: Arrays, seed: int, margin: float, hardness: float) -> Task:
+    """a9a with 500 of its positives: 2.5 % of the training rows. pAUC where there is a hardness, else AP."""
     x, y, rows = data["a9a_x"].float(), data["a9a_y"].long(), data["a9a_train"]
     rows = torch.cat([rows[y[rows] == 1][:500], rows[y[rows] == 0]])
     own_x, own_y, model = x[rows], y[rows], mlp(x.shape[1], 1, 64)
-    average = fcco.Average.ALL if kind == "AP" else fcco.Average.OPPOSITE
-    loader = fcco.PointLoader(own_x, own_y, 16, 64, average=average, seed=seed)
-    made: zoo.OutputObjective = zoo.PartialAUC(model, loader.num_blocks, temperature=0.3)
-    if kind == "AP":
-        made = zoo.AveragePrecision(model, loader.num_blocks)
+    average = fcco.Average.OPPOSITE if hardness else fcco.Average.ALL
+    loader, loss = fcco.PointLoader(own_x, own_y, 16, 64, average=average, seed=seed), zoo.SquaredHinge(margin=margin)
+    made: zoo.OutputObjective = zoo.AveragePrecision(model, loader.num_blocks, loss=loss)
+    if hardness:
+        made = zoo.PartialAUC(model, loader.num_blocks, temperature=margin**2 / hardness, loss=loss)
 
     def plain() -> Iterator[Tensor]:
         for i in balanced(own_y, 16, 64, seed):
             yield functional.binary_cross_entropy_with_logits(model(own_x[i])[:, 0], own_y[i].float())
 
     places = {"train": rows, "valid": data["a9a_valid"], "test": data["a9a_test"]}
-    score = average_precision if kind == "AP" else partial_auroc
+    score = partial_auroc if hardness else average_precision
     return Task(
         model, made, loader, 80, plain, lambda part: score(predict(model, x[places[part]])[:, 0], y[places[part]])
     )
 
 
-def molecules(data: Arrays, seed: int) -> Task:
+def molecules(data: Arrays, seed: int, margin: float, _: float) -> Task:
     """Tox21: 12 assays, a fifth of the labels missing."""
     x, y, rows = data["tox21_x"].float(), data["tox21_y"].float(), data["tox21_train"]
     own_x, own_y, model = x[rows], y[rows], mlp(x.shape[1], y.shape[1], 128, dropout=0.3)
     loader = fcco.MultiLabelPointLoader(own_x, own_y, 64, 16, average=fcco.Average.ALL, seed=seed)
-    objective = zoo.AveragePrecision(model, loader.num_blocks, block_task=loader.block_task)
+    loss = zoo.SquaredHinge(margin=margin)
+    objective = zoo.AveragePrecision(model, loader.num_blocks, block_task=loader.block_task, loss=loss)
 
     def plain() -> Iterator[Tensor]:
         for i in uniform(256, len(own_x), seed):
@@ -89,7 +96,7 @@ def molecules(data: Arrays, seed: int) -> Task:
     return Task(model, objective, loader, 256, plain, metric)
 
 
-def ranking(data: Arrays, seed: int, kind: str) -> Task:
+def ranking(kind: str, data: Arrays, seed: int, *_: float) -> Task:
     x, y, query = data["ranking_x"].float(), data["ranking_y"].float(), data["ranking_group"].long()
     rows = data["ranking_train"]
     own_x, own_y, model = x[rows], y[rows], mlp(x.shape[1], 1, 64, dropout=0.3)
@@ -108,7 +115,7 @@ def ranking(data: Arrays, seed: int, kind: str) -> Task:
     return Task(model, made, loader, 256, plain, metric)
 
 
-def survival(data: Arrays, seed: int) -> Task:
+def survival(data: Arrays, seed: int, *_: float) -> Task:
     x, (when, event), rows = data["metabric_x"].float(), data["metabric_y"].float().T, data["metabric_train"]
     model = mlp(x.shape[1], 1, 32, dropout=0.2)
     loader = fcco.RiskSetLoader(x[rows], when[rows], event[rows], 8, 8, seed=seed)
@@ -127,33 +134,39 @@ def survival(data: Arrays, seed: int) -> Task:
 @dataclass(frozen=True)
 class Problem:
     metric: str
-    make: Callable[[Arrays, int], Task]
+    make: Callable[[Arrays, int, float, float], Task]
     samples: int
+    margins: tuple[float, ...] = (0.0,)  # 0: there is none
+    hardnesses: tuple[float, ...] = (0.0,)
 
 
+MARGINS = (1.0, 3.0, 10.0)
 PROBLEMS = {
-    "PartialAUC on a9a": Problem("pAUC(FPR <= 0.1)", lambda data, seed: rare(data, seed, "pAUC"), 80_000),
-    "AveragePrecision on a9a": Problem("AP", lambda data, seed: rare(data, seed, "AP"), 80_000),
-    "AveragePrecision on Tox21": Problem("macro AP", molecules, 100_000),
-    "NDCG on the LTR example": Problem("NDCG@10", lambda data, seed: ranking(data, seed, "NDCG"), 100_000),
-    "ListNet on the LTR example": Problem("NDCG@10", lambda data, seed: ranking(data, seed, "ListNet"), 100_000),
+    "PartialAUC on a9a": Problem("pAUC(FPR <= 0.1)", rare, 80_000, MARGINS, (1.0, 3.0, 9.0)),
+    "AveragePrecision on a9a": Problem("AP", rare, 80_000, MARGINS),
+    "AveragePrecision on Tox21": Problem("macro AP", molecules, 100_000, MARGINS),
+    "NDCG on the LTR example": Problem("NDCG@10", partial(ranking, "NDCG"), 100_000),
+    "ListNet on the LTR example": Problem("NDCG@10", partial(ranking, "ListNet"), 100_000),
     "Cox on METABRIC": Problem("C-index", survival, 50_000),
 }
 
 
-def steps_of(task: Task, method: str, lr: float, decay: float, seed: int) -> Iterator[int]:
+def steps_of(task: Task, method: str, lr: float, decay: float, knob: float, seed: int) -> Iterator[int]:
     """Take steps for ever; yields the examples seen so far."""
+    parameters = list((task.model if method == "plain" else task.objective).parameters())
     if method == "plain":
-        optimizer, seen = torch.optim.Adam(task.model.parameters(), lr=lr, weight_decay=decay), 0
+        both, seen = torch.optim.Adam(parameters, lr=lr, weight_decay=knob), 0
         for loss in task.plain():
-            optimizer.zero_grad()
+            both.zero_grad()
             loss.backward()
-            optimizer.step()
+            with torch.no_grad():  # AdamW's decay; torch has no optimizer with both
+                torch._foreach_mul_(parameters, 1 - lr * decay)
+            both.step()
             seen += task.size
             yield seen
         return
-    optimizer = torch.optim.Adam(task.objective.parameters(), lr=lr, weight_decay=decay)
-    chosen = fcco.output_memory() if method == "memory" else fcco.soap(beta=0.3)
+    optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=decay)
+    chosen = fcco.output_memory(importance=knob) if method == "memory" else fcco.soap(beta=knob)
     solver = fcco.Solver(task.objective, optimizer, chosen)
     loader: Any = task.loader
     if method == "memory":
@@ -165,14 +178,15 @@ def steps_of(task: Task, method: str, lr: float, decay: float, seed: int) -> Ite
             yield solver.samples
 
 
-def trained(data: Arrays, name: str, method: str, lr: float, decay: float, seed: int) -> Row:
+def trained(data: Arrays, name: str, method: str, *choice_and_seed: float) -> Row:
     """One run: the metrics at the end, and where validation was best."""
+    lr, decay, margin, hardness, knob, seed = *choice_and_seed[:-1], int(choice_and_seed[-1])
     torch.manual_seed(seed)
     problem = PROBLEMS[name]
-    task, looks = problem.make(data, seed), list[dict[str, float]]()
+    task, looks = problem.make(data, seed, margin, hardness), list[dict[str, float]]()
     task.objective.train()
     start = time.perf_counter()
-    for seen in steps_of(task, method, lr, decay, seed):
+    for seen in steps_of(task, method, lr, decay, knob, seed):
         if seen >= problem.samples * (len(looks) + 1) / LOOKS:
             task.objective.eval()
             looks.append({part: task.metric(part) for part in PARTS})
@@ -180,8 +194,9 @@ def trained(data: Arrays, name: str, method: str, lr: float, decay: float, seed:
         if seen >= problem.samples:
             break
     best = max(looks, key=lambda look: look["valid"])
-    return {"problem": name, "method": method, "lr": lr, "decay": decay, "seed": seed, "seen": seen, "last": looks[-1],
-            "best": best, "at": looks.index(best) + 1, "seconds": round(time.perf_counter() - start, 2)}  # fmt: skip
+    row: Row = dict(zip(NAMES, (name, method, *choice_and_seed), strict=True))
+    return row | {"seen": seen, "last": looks[-1], "best": best, "at": looks.index(best) + 1,
+                  "seconds": round(time.perf_counter() - start, 2)}  # fmt: skip
 
 
 def one(data: str, *job: Any) -> Row:
@@ -190,29 +205,44 @@ def one(data: str, *job: Any) -> Row:
     return trained(arrays(data), *job)
 
 
+def tuned(kept: Kept, seeds: int, pair: tuple[str, str]) -> list[Row]:
+    """The runs of a problem and a method with the setting that was best in validation."""
+    problem = PROBLEMS[pair[0]]
+    grid: list[Choice] = list(product(RATES, DECAYS, problem.margins, problem.hardnesses, KNOBS[pair[1]]))
+    if pair[1] == "plain":  # has no pair loss
+        grid = list(dict.fromkeys((lr, decay, grid[0][2], grid[0][3], knob) for lr, decay, _, _, knob in grid))
+    drawn = random.Random(0).sample(grid, min(DRAWN, len(grid)))
+    best = kept.halved(
+        drawn,
+        SEEDS,
+        RUNGS,
+        lambda choice, seed: (*pair, *choice, seed),
+        lambda rows: statistics.mean(row["best"]["valid"] for row in rows),
+    )
+    return kept.gather([(*pair, *best[0][1], seed) for seed in range(seeds)])
+
+
 def study(options: argparse.Namespace, log: Path) -> list[Row]:
-    """Tune with seed 100, run the chosen pairs with seeds 0, 1, ..."""
-    pairs = [(name, method) for name in options.only for method in METHODS]
-    grids = {pair: [(*pair, lr, decay, 100) for lr in RATES for decay in DECAYS] for pair in pairs}
+    """Every problem with every method; searches go on side by side, so that no process waits for a rung to end."""
+    pairs = [(name, method) for name in options.only for method in KNOBS]
     call = partial(one, str(options.data))
-    with Kept(log, ("problem", "method", "lr", "decay", "seed"), call, options.workers) as kept:
-        kept.gather([job for grid in grids.values() for job in grid])
-        best = {pair: max(kept.gather(grid), key=lambda row: row["best"]["valid"]) for pair, grid in grids.items()}
-        chosen = [(*pair, row["lr"], row["decay"]) for pair, row in best.items()]
-        return kept.gather([(*choice, seed) for choice in chosen for seed in range(options.seeds)])
+    with Kept(log, NAMES, call, options.workers) as kept, ThreadPoolExecutor(len(pairs)) as threads:
+        return [row for rows in threads.map(partial(tuned, kept, options.seeds), pairs) for row in rows]
 
 
 def table(rows: list[Row]) -> str:
-    lines = ["| problem | metric | method | lr, decay | train, last | test, last | test, best validation |"]
+    lines = [
+        "| problem | metric | method | lr, decay, margin, hardness, knob | train, last | test, last | test, best validation |"
+    ]
     lines.append("|---|---|---|---|---|---|---|")
     for name in dict.fromkeys(row["problem"] for row in rows):
-        for method in METHODS:
+        for method in KNOBS:
             own = [row for row in rows if (row["problem"], row["method"]) == (name, method)]
             cells = [
                 f"{statistics.mean(values):.4f} ± {statistics.stdev(values) if len(values) > 1 else 0.0:.4f}"
                 for values in ([r[at][part] for r in own] for at, part in (("last", "train"), ("last", "test"), ("best", "test")))
             ]  # fmt: skip
-            settings = f"{own[0]['lr']:g}, {own[0]['decay']:g}"
+            settings = ", ".join(f"{own[0][name]:g}" for name in NAMES[2:-1])
             lines.append(f"| {name} | {PROBLEMS[name].metric} | {method} | {settings} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -228,7 +258,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     text = table(study(options, options.out / "real-runs.jsonl"))
     facts = {"torch": torch.__version__, "fcco": fcco.__version__, "seeds": options.seeds, "rates": RATES,
-             "decays": DECAYS, "samples": {name: PROBLEMS[name].samples for name in options.only}}  # fmt: skip
+             "decays": DECAYS, "margins": MARGINS, "knobs": KNOBS, "drawn": DRAWN, "rungs": RUNGS, "samples": {name: PROBLEMS[name].samples for name in options.only}}  # fmt: skip
     (options.out / "real-configuration.json").write_text(json.dumps(facts, indent=1) + "\n")
     (options.out / "real.md").write_text(text + "\n")
     print(text)
