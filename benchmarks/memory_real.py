@@ -231,9 +231,7 @@ def study(options: argparse.Namespace, log: Path) -> list[Row]:
 
 
 def table(rows: list[Row]) -> str:
-    lines = [
-        "| problem | metric | method | lr, decay, margin, hardness, knob | train, last | test, last | test, best validation |"
-    ]
+    lines = ["| problem | metric | method | chosen | train, last | test, last | test, best validation |"]
     lines.append("|---|---|---|---|---|---|---|")
     for name in dict.fromkeys(row["problem"] for row in rows):
         for method in KNOBS:
@@ -242,7 +240,9 @@ def table(rows: list[Row]) -> str:
                 f"{statistics.mean(values):.4f} ± {statistics.stdev(values) if len(values) > 1 else 0.0:.4f}"
                 for values in ([r[at][part] for r in own] for at, part in (("last", "train"), ("last", "test"), ("best", "test")))
             ]  # fmt: skip
-            settings = ", ".join(f"{own[0][name]:g}" for name in NAMES[2:-1])
+            pair_loss = () if method == "plain" else tuple(name for name in ("margin", "hardness") if own[0][name])
+            shown = ("lr", "decay", *pair_loss, "knob")
+            settings = ", ".join(f"{name} {own[0][name]:g}" for name in shown)
             lines.append(f"| {name} | {PROBLEMS[name].metric} | {method} | {settings} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
