@@ -41,6 +41,7 @@ KNOBS = {"memory": (0.5,), "SOX": (0.3, 0.9), "plain": (0.0, 1e-4, 1e-3)}  # imp
 DRAWN, SEEDS, RUNGS = 24, (100, 101, 102), ((1, 24), (2, 6), (3, 3))
 NAMES = ("problem", "method", "lr", "decay", "margin", "hardness", "knob", "seed")  # of a run
 PARTS, LOOKS = ("train", "valid", "test"), 12
+Score = Callable[[Tensor, Tensor], float]
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ class Task:
     metric: Callable[[str], float]
 
 
-def rare(data: Arrays, seed: int, margin: float, hardness: float) -> Task:
-    """a9a with 500 of its positives: 2.5 % of the training rows. pAUC where there is a hardness, else AP."""
+def rare(score: Score, data: Arrays, seed: int, margin: float, hardness: float) -> Task:
+    """a9a with 500 of its positives: 2.5 % of the training rows. PartialAUC where there is a hardness, else AveragePrecision."""
     x, y, rows = data["a9a_x"].float(), data["a9a_y"].long(), data["a9a_train"]
     rows = torch.cat([rows[y[rows] == 1][:500], rows[y[rows] == 0]])
     own_x, own_y, model = x[rows], y[rows], mlp(x.shape[1], 1, 64)
@@ -71,29 +72,32 @@ def rare(data: Arrays, seed: int, margin: float, hardness: float) -> Task:
             yield functional.binary_cross_entropy_with_logits(model(own_x[i])[:, 0], own_y[i].float())
 
     places = {"train": rows, "valid": data["a9a_valid"], "test": data["a9a_test"]}
-    score = partial_auroc if hardness else average_precision
     return Task(
         model, made, loader, 80, plain, lambda part: score(predict(model, x[places[part]])[:, 0], y[places[part]])
     )
 
 
-def molecules(data: Arrays, seed: int, margin: float, _: float) -> Task:
-    """Tox21: 12 assays, a fifth of the labels missing."""
-    x, y, rows = data["tox21_x"].float(), data["tox21_y"].float(), data["tox21_train"]
+def labels(name: str, data: Arrays, seed: int, margin: float, hardness: float) -> Task:
+    """Many labels (Tox21: 12 assays, a fifth of them missing). PartialAUC where there is a hardness, else AveragePrecision."""
+    x, y, rows = data[f"{name}_x"].float(), data[f"{name}_y"].float(), data[f"{name}_train"]
     own_x, own_y, model = x[rows], y[rows], mlp(x.shape[1], y.shape[1], 128, dropout=0.3)
-    loader = fcco.MultiLabelPointLoader(own_x, own_y, 64, 16, average=fcco.Average.ALL, seed=seed)
-    loss = zoo.SquaredHinge(margin=margin)
-    objective = zoo.AveragePrecision(model, loader.num_blocks, block_task=loader.block_task, loss=loss)
+    average = fcco.Average.OPPOSITE if hardness else fcco.Average.ALL
+    loader = fcco.MultiLabelPointLoader(own_x, own_y, 64, 16, average=average, seed=seed)
+    loss, tasks = zoo.SquaredHinge(margin=margin), loader.block_task
+    made: zoo.OutputObjective = zoo.AveragePrecision(model, loader.num_blocks, block_task=tasks, loss=loss)
+    if hardness:
+        temperature = margin**2 / hardness
+        made = zoo.PartialAUC(model, loader.num_blocks, block_task=tasks, temperature=temperature, loss=loss)
 
     def plain() -> Iterator[Tensor]:
         for i in uniform(256, len(own_x), seed):
             yield masked_bce(model, own_x[i], own_y[i])
 
     def metric(part: str) -> float:
-        own = data[f"tox21_{part}"]
+        own = data[f"{name}_{part}"]
         return macro(average_precision, predict(model, x[own]), y[own])
 
-    return Task(model, objective, loader, 256, plain, metric)
+    return Task(model, made, loader, 256, plain, metric)
 
 
 def ranking(kind: str, data: Arrays, seed: int, *_: float) -> Task:
@@ -140,11 +144,15 @@ class Problem:
     hardnesses: tuple[float, ...] = (0.0,)
 
 
-MARGINS = (1.0, 3.0, 10.0)
+MARGINS, HARDNESSES = (1.0, 3.0, 10.0), (1.0, 3.0, 9.0)
 PROBLEMS = {
-    "PartialAUC on a9a": Problem("pAUC(FPR <= 0.1)", rare, 80_000, MARGINS, (1.0, 3.0, 9.0)),
-    "AveragePrecision on a9a": Problem("AP", rare, 80_000, MARGINS),
-    "AveragePrecision on Tox21": Problem("macro AP", molecules, 100_000, MARGINS),
+    "PartialAUC on a9a": Problem("pAUC(FPR <= 0.1)", partial(rare, partial_auroc), 80_000, MARGINS, HARDNESSES),
+    "PartialAUC on a9a, by AP": Problem("AP", partial(rare, average_precision), 80_000, MARGINS, HARDNESSES),
+    "AveragePrecision on a9a": Problem("AP", partial(rare, average_precision), 80_000, MARGINS),
+    "PartialAUC on Tox21, by AP": Problem("macro AP", partial(labels, "tox21"), 100_000, MARGINS, HARDNESSES),
+    "AveragePrecision on Tox21": Problem("macro AP", partial(labels, "tox21"), 100_000, MARGINS),
+    "PartialAUC on yeast, by AP": Problem("macro AP", partial(labels, "yeast"), 100_000, MARGINS, HARDNESSES),
+    "PartialAUC on scene, by AP": Problem("macro AP", partial(labels, "scene"), 100_000, MARGINS, HARDNESSES),
     "NDCG on the LTR example": Problem("NDCG@10", partial(ranking, "NDCG"), 100_000),
     "ListNet on the LTR example": Problem("NDCG@10", partial(ranking, "ListNet"), 100_000),
     "Cox on METABRIC": Problem("C-index", survival, 50_000),
@@ -258,7 +266,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     text = table(study(options, options.out / "real-runs.jsonl"))
     facts = {"torch": torch.__version__, "fcco": fcco.__version__, "seeds": options.seeds, "rates": RATES,
-             "decays": DECAYS, "margins": MARGINS, "knobs": KNOBS, "drawn": DRAWN, "rungs": RUNGS, "samples": {name: PROBLEMS[name].samples for name in options.only}}  # fmt: skip
+             "decays": DECAYS, "margins": MARGINS, "hardnesses": HARDNESSES, "knobs": KNOBS, "drawn": DRAWN, "rungs": RUNGS, "samples": {name: PROBLEMS[name].samples for name in options.only}}  # fmt: skip
     (options.out / "real-configuration.json").write_text(json.dumps(facts, indent=1) + "\n")
     (options.out / "real.md").write_text(text + "\n")
     print(text)

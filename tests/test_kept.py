@@ -1,0 +1,50 @@
+"""benchmarks/kept.py: a run is made once, and halving finds what is best on all seeds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.kept import Job, Kept, Row
+
+NAMES = ("lr", "seed")
+CHOICES = [(float(lr),) for lr in range(1, 7)]
+
+
+def flattered(lr: float, seed: int) -> Row:
+    """Best at lr 3; but seed 0 flatters lr 5."""
+    return {"lr": lr, "seed": seed, "value": -abs(lr - 3.0) + (3.0 if (lr, seed) == (5.0, 0) else 0.0)}
+
+
+def job(choice: tuple[float, ...], seed: int) -> Job:
+    return (*choice, seed)
+
+
+def mean(rows: list[Row]) -> float:
+    return sum(row["value"] for row in rows) / len(rows)
+
+
+def lines(rows: list[Row]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def test_halving_needs_no_run_that_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_text(before := lines([flattered(*choice, seed) for choice in CHOICES for seed in (0, 1)]))
+    with Kept(path, NAMES, pytest.fail, 1) as kept:
+        assert kept.halved(CHOICES, (0, 1), [(1, 6)], job, mean)[0] == (1.0, (5.0,))
+        found = kept.halved(CHOICES, (0, 1), [(1, 6), (2, 3)], job, mean)
+    assert found == [(0.0, (3.0,)), (-0.5, (5.0,)), (-1.0, (4.0,))]
+    assert path.read_text() == before
+
+
+def test_missing_runs_are_made_once_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_text(lines([flattered(1.0, 0) | {"value": 7.0}]))
+    with Kept(path, NAMES, flattered, 1) as kept:
+        rows = kept.gather([(1.0, 0), (3.0, 0), (5.0, 0)])
+        assert kept.gather([(5.0, 0)]) == rows[2:]
+    assert [row["value"] for row in rows] == [7.0, 0.0, 1.0]
+    assert sorted(path.read_text().splitlines()) == sorted(lines(rows).splitlines())
