@@ -1,10 +1,10 @@
 """CIFAR-10 with a rare class (500 of 23,000 images), ResNet18: pAUC, with a tracker and with the output memory, against
 cross-entropy, on an accelerator.
 
-    python benchmarks/cifar_rare.py --data cifar10.npz --workers 8
+    python benchmarks/cifar_rare.py --data cifar10.npz --more 0 1 2 4 5 6 7 8 9 --more-seeds 1
 
 The data file holds x_train (N, 32, 32, 3) uint8, y_train, x_test, y_test. The first half of the test images chooses
-learning rate and knobs (class ``--tune-on``), the second half is reported. The search is the same for every run: settings
+learning rate and knobs (class ``--tune-on``), the second half is reported. Every run is searched in the same way: settings
 drawn from its ladders, all on one seed, the best eight of them on a second, the best four on two more; then settings one step
 away from the winner on two seeds, the best two of them on two more. AdamW with a cosine, bf16, random flips and crops,
 cutout; every run sees the same number of images (32 + 224 a step). Every network is evaluated twice: with the
@@ -28,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from kept import Choice, Job, Kept, Row
+from kept import Choice, Job, Kept, Row, adam
 from metrics import auroc, average_precision
 from torch import Tensor, nn
 from torch.nn import functional
@@ -146,15 +146,13 @@ def _train_plain(model: nn.Module, x: Tensor, y: Tensor, choice: Choice, seed: i
     lr, decay, *_, l2 = choice
     generator = torch.Generator(x.device).manual_seed(seed)
     pools = (y == 1).nonzero()[:, 0], (y == 0).nonzero()[:, 0]
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=l2)
+    optimizer = adam(model.parameters(), lr, decay, l2)
     for step in range(steps):
-        now = _cosine(optimizer, lr, step, steps)
+        _cosine(optimizer, lr, step, steps)
         sizes = zip(pools, (32, 224), strict=True)
         rows = torch.cat([p[torch.randint(len(p), (n,), generator=generator, device=x.device)] for p, n in sizes])
         optimizer.zero_grad()
         functional.binary_cross_entropy_with_logits(model(x[rows]), y[rows].float()).backward()
-        with torch.no_grad():  # AdamW's decay; torch has no optimizer with both
-            torch._foreach_mul_(list(model.parameters()), 1 - now * decay)
         optimizer.step()
 
 
@@ -163,7 +161,7 @@ def _train_ours(run: str, model: nn.Module, x: Tensor, y: Tensor, choice: Choice
     loader = fcco.PointLoader(x, y, 32, 224, average=fcco.Average.OPPOSITE, seed=seed, steps_per_epoch=steps)
     loss, temperature = zoo.SquaredHinge(margin=margin), margin**2 / hardness
     objective = zoo.PartialAUC(model, loader.num_blocks, temperature=temperature, loss=loss).to(x.device)
-    optimizer = torch.optim.AdamW(objective.parameters(), lr=lr, weight_decay=decay)
+    optimizer = adam(objective.parameters(), lr, decay)
     method = fcco.output_memory(importance=knob) if run == "memory" else fcco.soap(beta=knob)
     solver = fcco.Solver(objective, optimizer, method)
     batches = fcco.memory.MemoryLoader(solver, loader, seed=seed) if run == "memory" else loader
@@ -172,11 +170,9 @@ def _train_ours(run: str, model: nn.Module, x: Tensor, y: Tensor, choice: Choice
         solver.step(index, batch)
 
 
-def _cosine(optimizer: torch.optim.Optimizer, lr: float, step: int, steps: int) -> float:
-    now = lr * 0.5 * (1 + float(np.cos(np.pi * step / steps)))
+def _cosine(optimizer: torch.optim.Optimizer, lr: float, step: int, steps: int) -> None:
     for group in optimizer.param_groups:
-        group["lr"] = now
-    return now
+        group["lr"] = lr * 0.5 * (1 + float(np.cos(np.pi * step / steps)))
 
 
 def evaluate(model: nn.Module, data: dict[str, Tensor], seed: int) -> dict[str, float]:
@@ -278,7 +274,7 @@ def main() -> None:
     minutes = round((time.perf_counter() - start) / 60, 1)
     device = torch.cuda.get_device_name() if options.device == "cuda" else options.device
     facts = {"torch": torch.__version__, "fcco": fcco.__version__, "device": device, "epochs": options.epochs,
-             "ladders": LADDERS, "drawn": DRAWN, "wide": WIDE, "rungs": RUNGS, "steps": STEPS, "around": AROUND, "walks": WALKS, "tuned on": options.tune_on,
+             "ladders": LADDERS, "drawn": DRAWN, "wide": WIDE, "rungs": RUNGS, "steps": STEPS, "around": AROUND, "walks": WALKS, "tuned on": options.tune_on, "classes": options.classes, "seeds": options.seeds, "more": options.more, "more seeds": options.more_seeds,
              "chosen": {run: (which, *choice) for run, (which, choice, _) in found.items()},
              "minutes of the last call": minutes}  # fmt: skip
     (options.out / "configuration.json").write_text(json.dumps(facts, indent=1) + "\n")

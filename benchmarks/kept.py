@@ -1,9 +1,10 @@
-"""Many runs in a few processes, kept as they come: one JSON line each; a run that is there is not run again."""
+"""What benchmarks share: many runs in a few processes, kept as they come (one JSON line each; a run that is there is not
+run again), the choice among settings, and their optimizer."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
 from multiprocessing import get_context
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 Job = tuple[Any, ...]
 Row = dict[str, Any]
@@ -37,7 +38,7 @@ class Kept:
 
     def gather(self, jobs: Sequence[Job]) -> list[Row]:
         """The rows of the jobs, in their order."""
-        missing = [job for job in jobs if job not in self._done]
+        missing = [job for job in dict.fromkeys(jobs) if job not in self._done]
         with open(self._path, "a") as lines:
             for future in as_completed([self._pool.submit(self._call, *job) for job in missing]):
                 row = future.result()
@@ -65,9 +66,9 @@ class Kept:
         """
         found: list[tuple[Any, Choice]] = []
         for count, most in rungs:
-            own = [(choice, [job(choice, seed) for seed in seeds[:count]]) for choice in choices[:most]]
-            self.gather([job for _, jobs in own for job in jobs])
-            found = sorted(((value(self.gather(jobs)), choice) for choice, jobs in own), reverse=True)
+            rows = self.gather([job(choice, seed) for choice in choices[:most] for seed in seeds[:count]])
+            values = [value(rows[at : at + count]) for at in range(0, len(rows), count)]
+            found = sorted(zip(values, choices[:most], strict=True), reverse=True)
             choices = [choice for _, choice in found]
         return found
 
@@ -79,6 +80,15 @@ class Kept:
 
     def _job(self, row: Row) -> Job:
         return tuple(row[name] for name in self._names)
+
+
+def adam(parameters: Iterable[nn.Parameter], lr: float, decay: float, l2: float = 0.0) -> torch.optim.Optimizer:
+    """AdamW, and with ``l2`` the other decay beside it, the one inside Adam's moments."""
+    own = list(parameters)
+    optimizer = torch.optim.AdamW(own, lr=lr, weight_decay=decay)
+    if l2:
+        optimizer.register_step_pre_hook(lambda *_: torch._foreach_add_([p.grad for p in own], own, alpha=l2))
+    return optimizer
 
 
 @cache

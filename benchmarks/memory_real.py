@@ -3,12 +3,13 @@
     python benchmarks/learns.py --prepare data.npz        # reads the tables once
     python benchmarks/memory_real.py --data data.npz      # an hour on one core, writes results/memory/real*
 
-Memory (its defaults), SOX and a plain loss see the same number of examples. Each gets the same search: learning rate,
-AdamW's weight decay, where the objective has them the margin and the hardness (margin^2 / temperature) of its pair loss,
-and one knob of its own (beta of SOX, L2 of the plain loss). Up to 24 settings are drawn; the validation metric on one seed
-chooses six of them, on a second three, on a third one, which is run on five more seeds. Twelve times a run the metrics are
-taken: "last" is the test metric at the end, "best" the one where validation was best (early stopping), which also chooses.
-The training metric shows who fits and who overfits. Runs that are in results/memory/real-runs.jsonl are not run again.
+Memory (its defaults), SOX and a plain loss see the same number of examples. Settings are drawn once a problem: learning
+rate, AdamW's weight decay, and where the objective has them the margin and the hardness (margin^2 / temperature) of its
+pair loss, 24 at most. Each method gets them all, each with every knob of its own: two betas for SOX, three L2 for the plain
+loss (which has no pair loss), for the memory its default importance alone. The validation metric chooses on one seed
+six of them, on a second three, on a third one, which is run on five more seeds. Twelve times a run the metrics are taken:
+"best" is the test metric where validation was best (early stopping), which is also what chooses; "last" is the one at the
+end. The training metric shows who fits and who overfits. Runs that are in results/memory/real-runs.jsonl are not run again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from kept import Choice, Kept, Row, arrays
+from kept import Choice, Kept, Row, adam, arrays
 from learns import Arrays, balanced, batch_cox, masked_bce, mlp, predict, uniform
 from metrics import average_precision, concordance, macro, ndcg, partial_auroc
 from torch import Tensor, nn
@@ -38,7 +39,7 @@ from fcco import objectives as zoo
 
 RATES, DECAYS = (3e-4, 1e-3, 3e-3), (0.0, 0.3, 1.0, 3.0, 10.0)
 KNOBS = {"memory": (0.5,), "SOX": (0.3, 0.9), "plain": (0.0, 1e-4, 1e-3)}  # importance (the default), beta, L2
-DRAWN, SEEDS, RUNGS = 24, (100, 101, 102), ((1, 24), (2, 6), (3, 3))
+DRAWN, SEEDS, RUNGS = 24, (100, 101, 102), ((1, 48), (2, 6), (3, 3))
 NAMES = ("problem", "method", "lr", "decay", "margin", "hardness", "knob", "seed")  # of a run
 PARTS, LOOKS = ("train", "valid", "test"), 12
 Score = Callable[[Tensor, Tensor], float]
@@ -82,7 +83,7 @@ def labels(name: str, data: Arrays, seed: int, margin: float, hardness: float) -
     x, y, rows = data[f"{name}_x"].float(), data[f"{name}_y"].float(), data[f"{name}_train"]
     own_x, own_y, model = x[rows], y[rows], mlp(x.shape[1], y.shape[1], 128, dropout=0.3)
     average = fcco.Average.OPPOSITE if hardness else fcco.Average.ALL
-    loader = fcco.MultiLabelPointLoader(own_x, own_y, 64, 16, average=average, seed=seed)
+    loader = fcco.MultiLabelPointLoader(own_x, own_y, 64, 192 // y.shape[1], average=average, seed=seed)
     loss, tasks = zoo.SquaredHinge(margin=margin), loader.block_task
     made: zoo.OutputObjective = zoo.AveragePrecision(model, loader.num_blocks, block_task=tasks, loss=loss)
     if hardness:
@@ -161,19 +162,16 @@ PROBLEMS = {
 
 def steps_of(task: Task, method: str, lr: float, decay: float, knob: float, seed: int) -> Iterator[int]:
     """Take steps for ever; yields the examples seen so far."""
-    parameters = list((task.model if method == "plain" else task.objective).parameters())
     if method == "plain":
-        both, seen = torch.optim.Adam(parameters, lr=lr, weight_decay=knob), 0
+        optimizer, seen = adam(task.model.parameters(), lr, decay, knob), 0
         for loss in task.plain():
-            both.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            with torch.no_grad():  # AdamW's decay; torch has no optimizer with both
-                torch._foreach_mul_(parameters, 1 - lr * decay)
-            both.step()
+            optimizer.step()
             seen += task.size
             yield seen
         return
-    optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=decay)
+    optimizer = adam(task.objective.parameters(), lr, decay)
     chosen = fcco.output_memory(importance=knob) if method == "memory" else fcco.soap(beta=knob)
     solver = fcco.Solver(task.objective, optimizer, chosen)
     loader: Any = task.loader
@@ -210,18 +208,23 @@ def trained(data: Arrays, name: str, method: str, *choice_and_seed: float) -> Ro
 def one(data: str, *job: Any) -> Row:
     """One run in a worker process."""
     torch.set_num_threads(1)
-    return trained(arrays(data), *job)
+    try:
+        return trained(arrays(data), *job)
+    except fcco.NonFiniteError as error:  # the worst there is
+        none = dict.fromkeys(PARTS, 0.0)
+        return dict(zip(NAMES, job, strict=True)) | {"last": none, "best": none, "error": str(error)}
 
 
 def tuned(kept: Kept, seeds: int, pair: tuple[str, str]) -> list[Row]:
     """The runs of a problem and a method with the setting that was best in validation."""
-    problem = PROBLEMS[pair[0]]
-    grid: list[Choice] = list(product(RATES, DECAYS, problem.margins, problem.hardnesses, KNOBS[pair[1]]))
-    if pair[1] == "plain":  # has no pair loss
-        grid = list(dict.fromkeys((lr, decay, grid[0][2], grid[0][3], knob) for lr, decay, _, _, knob in grid))
+    problem, method = PROBLEMS[pair[0]], pair[1]
+    grid = list(product(RATES, DECAYS, problem.margins, problem.hardnesses))
     drawn = random.Random(0).sample(grid, min(DRAWN, len(grid)))
+    if method == "plain":
+        drawn = list(dict.fromkeys((lr, decay, *grid[0][2:]) for lr, decay, _, _ in drawn))
+    choices: list[Choice] = [(*setting, knob) for setting in drawn for knob in KNOBS[method]]
     best = kept.halved(
-        drawn,
+        choices,
         SEEDS,
         RUNGS,
         lambda choice, seed: (*pair, *choice, seed),
