@@ -26,27 +26,32 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 import fcco
-from fcco.memory import MemoryLoader, OutputMemory
-from fcco.objectives.average_precision import AveragePrecision
+from fcco.memory import MemoryLoader, OutputMemory, OutputTable
+from fcco.memory.memory import phi_of
+from fcco.memory.pairs import PairPhi
+from fcco.objectives import AveragePrecision, GlobalContrastive, MultiTaskAUC, PartialAUC, PNormPush, SquaredHinge
 from fcco.objectives.base import OutputObjective
-from fcco.objectives.partial_auc import PartialAUC
-from fcco.objectives.pnorm_push import PNormPush
-from fcco.objectives.surrogates import SquaredHinge
-from fcco.sampling import Average, PointLoader
+from fcco.sampling import Average, BlockLoader, ExampleLoader, PointLoader
+from fcco.sampling.loader import Loader
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "memory"
 POSITIVES, EXAMPLES, CLASS = 1200, 20000, 6
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 TUNING_SEEDS = (100, 101, 102)
 FINALISTS = 4, 2  # configurations that go on to the later tuning seeds; and where only the learning rate is tuned
+
+
+Problem = tuple[OutputObjective, Loader]
 
 
 @dataclass(frozen=True)
@@ -62,12 +67,78 @@ class Setting:
     least: float = 0.0  # subtracted from the value: the distance to the best possible
     scent: bool = True
 
+    @property
+    def drawn(self) -> int:
+        """Examples a step."""
+        return self.positives + self.negatives
+
+    def build(self, seed: int, steps: int, device: str) -> Problem:
+        """The objective over a new network, and its loader."""
+        x, y = data(device)
+        n1 = int(y.sum())
+        model = nn.Sequential(nn.Linear(x.shape[1], 32), nn.ReLU(), nn.Linear(32, 1)).to(device)
+        first, second = self.positives, self.negatives
+        if self.block_label == 0:
+            first, second = second, first
+        loader = PointLoader(
+            x, y, first, second, average=self.average, block_label=self.block_label,
+            seed=seed, steps_per_epoch=steps, chunk=4096,
+        )  # fmt: skip
+        return self.make(model, n1, y.shape[0] - n1).to(device), loader
+
+    def inputs(self, device: str) -> Tensor | tuple[Tensor, ...]:
+        """What the network is evaluated on at the end: all of it."""
+        return data(device)[0]
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The paper's objective: an AUC for each of the ten classes; a tracker draws so many tasks, and so many for each."""
+
+    tasks: int
+    samples: int
+    steps: int = 2000
+    least: float = 0.0
+    scent: bool = False
+
+    @property
+    def drawn(self) -> int:
+        return self.tasks * self.samples
+
+    def build(self, seed: int, steps: int, device: str) -> Problem:
+        x, y = classes(device)
+        model = nn.Sequential(nn.Linear(x.shape[1], 64), nn.ReLU(), nn.Linear(64, 10)).to(device)
+        loader = BlockLoader(x, y, self.tasks, self.samples, seed=seed, steps_per_epoch=steps)
+        return MultiTaskAUC(model, 10).to(device), loader
+
+    def inputs(self, device: str) -> Tensor | tuple[Tensor, ...]:
+        return classes(device)[0]
+
+
+@dataclass(frozen=True)
+class Views:
+    """Two fixed views of each of 4,000 images, each image against all others."""
+
+    drawn: int = 64
+    steps: int = 1000
+    least: float = -1.0
+    scent: bool = True
+
+    def build(self, seed: int, steps: int, device: str) -> Problem:
+        x = views(device)
+        model = nn.Sequential(nn.Linear(x[0].shape[1], 128), nn.ReLU(), nn.Linear(128, 32)).to(device)
+        loader = ExampleLoader(x, self.drawn, seed=seed, steps_per_epoch=steps)
+        return GlobalContrastive(model, x[0].shape[0], temperature=0.1).to(device), loader
+
+    def inputs(self, device: str) -> Tensor | tuple[Tensor, ...]:
+        return views(device)
+
 
 def _pauc(temperature: float, positive: float | None = None) -> Callable[[nn.Module, int, int], OutputObjective]:
     return lambda model, n1, n0: PartialAUC(model, n1, temperature=temperature, positive_temperature=positive)
 
 
-SETTINGS: dict[str, Setting] = {
+SETTINGS: dict[str, Setting | Tasks | Views] = {
     "pauc-1.0": Setting(_pauc(1.0), 2000, 16, 64),
     "pauc-0.3": Setting(_pauc(0.3), 6000, 16, 64),
     "pauc-0.1": Setting(_pauc(0.1), 2000, 16, 64),
@@ -78,6 +149,9 @@ SETTINGS: dict[str, Setting] = {
     "push": Setting(
         lambda model, n1, n0: PNormPush(model, n0, p=4.0, loss=SquaredHinge()), 2000, 16, 64, block_label=0, scent=False
     ),
+    "tasks": Tasks(4, 20),
+    "tasks-all": Tasks(10, 8),
+    "contrastive": Views(),
 }
 
 
@@ -124,47 +198,59 @@ class Run:
 
 Choice = tuple[dict[str, Any], float]  # rates, learning rate
 
-_data: dict[str, Tensor] = {}
+
+@cache
+def images(device: str) -> tuple[Tensor, Tensor]:
+    """All training images (60,000, 784) in [0, 1], shuffled once, and their classes."""
+    with np.load(Path(os.environ["FCCO_DATA"]) / "fashion-mnist.npz") as file:
+        names = {name.lower(): name for name in file.files}
+        x, y = (file[names[name]] for name in ("x_train", "y_train"))
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0)).numpy()
+    pixels = torch.from_numpy(x[order].reshape(len(y), -1).astype("float32") / 255.0)
+    return pixels.to(device), torch.from_numpy(y[order].reshape(-1).astype("int64")).to(device)
 
 
+def scaled(pixels: Tensor) -> Tensor:
+    return (pixels - pixels.mean(0)) / pixels.std(0).clamp(min=0.1)
+
+
+@cache
 def data(device: str) -> tuple[Tensor, Tensor]:
     """x (20,000, 784) and labels: 1,200 of class 6 against 18,800 others."""
-    if not _data:
-        with np.load(Path(os.environ["FCCO_DATA"]) / "fashion-mnist.npz") as file:
-            names = {name.lower(): name for name in file.files}
-            x, y = (file[names[name]] for name in ("x_train", "y_train"))
-        order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0)).numpy()
-        x, y = x[order].reshape(len(y), -1), y[order].reshape(-1)
-        chosen = np.concatenate(
-            [np.flatnonzero(y == CLASS)[:POSITIVES], np.flatnonzero(y != CLASS)[: EXAMPLES - POSITIVES]]
-        )
-        pixels = torch.from_numpy(x[chosen].astype("float32") / 255.0).to(device)
-        _data["x"] = (pixels - pixels.mean(0)) / pixels.std(0).clamp(min=0.1)
-        _data["y"] = torch.from_numpy((y[chosen] == CLASS).astype("int64")).to(device)
-    return _data["x"], _data["y"]
+    x, y = images(device)
+    rare, others = (y == CLASS).nonzero()[:POSITIVES, 0], (y != CLASS).nonzero()[: EXAMPLES - POSITIVES, 0]
+    chosen = torch.cat([rare, others])
+    return scaled(x[chosen]), (y[chosen] == CLASS).long()
 
 
-def problem(run: Run, steps: int, device: str) -> tuple[OutputObjective, PointLoader]:
-    """The objective over a new network, and its loader."""
-    torch.manual_seed(run.seed)
-    setting, (x, y) = SETTINGS[run.setting], data(device)
-    n1 = int(y.sum())
-    model = nn.Sequential(nn.Linear(x.shape[1], 32), nn.ReLU(), nn.Linear(32, 1)).to(device)
-    first, second = setting.positives, setting.negatives
-    if setting.block_label == 0:
-        first, second = second, first
-    loader = PointLoader(
-        x, y, first, second, average=setting.average, block_label=setting.block_label,
-        seed=run.seed, steps_per_epoch=steps, chunk=4096,
-    )  # fmt: skip
-    return setting.make(model, n1, y.shape[0] - n1).to(device), loader
+@cache
+def classes(device: str) -> tuple[Tensor, Tensor]:
+    """x (20,000, 784) and their ten classes."""
+    x, y = images(device)
+    return scaled(x[:EXAMPLES]), y[:EXAMPLES]
+
+
+@cache
+def views(device: str) -> tuple[Tensor, Tensor]:
+    """4,000 images twice, each time moved by up to 3 pixels, mirrored or not, with noise."""
+    generator, found = torch.Generator().manual_seed(1), []
+    x = images(device)[0][:4000].cpu().reshape(-1, 28, 28)
+    for _ in range(2):
+        moved = functional.pad(x, (3, 3, 3, 3))
+        top, left = torch.randint(7, (2, len(x)), generator=generator).tolist()
+        cut = torch.stack([m[i : i + 28, j : j + 28] for m, i, j in zip(moved, top, left, strict=True)])
+        mirrored = torch.rand(len(x), 1, 1, generator=generator) < 0.5
+        noise = 0.1 * torch.randn(x.shape, generator=generator)
+        found.append((torch.where(mirrored, cut.flip(2), cut) + noise).flatten(1).to(device))
+    return found[0], found[1]
 
 
 def train(run: Run, device: str) -> dict[str, Any]:
     """Train, and evaluate the objective exactly at the last iterate."""
     setting = SETTINGS[run.setting]
-    charged = math.ceil(EXAMPLES / (setting.positives + setting.negatives)) if run.scored else 0
-    objective, own = problem(run, setting.steps - charged, device)
+    charged = math.ceil(EXAMPLES / setting.drawn) if run.scored else 0
+    torch.manual_seed(run.seed)
+    objective, own = setting.build(run.seed, setting.steps - charged, device)
     loader: Any = own
     optimizer = torch.optim.Adam(objective.parameters(), lr=run.lr)
     solver = fcco.Solver(objective, optimizer, METHODS[run.method](**run.rates), nonfinite="skip")
@@ -176,25 +262,26 @@ def train(run: Run, device: str) -> dict[str, Any]:
     for index, batch in loader:
         solver.step(index, batch)
     seconds = time.perf_counter() - start
-    return {**asdict(run), "value": exact(objective, own, data(device)[0]) - setting.least, "seconds": seconds,
+    return {**asdict(run), "value": exact(objective, own, setting.inputs(device)) - setting.least, "seconds": seconds,
             "samples": solver.samples, "skipped": solver.skipped}  # fmt: skip
 
 
 @torch.no_grad()
-def exact(objective: OutputObjective, loader: PointLoader, x: Tensor) -> float:
-    """F at the weights, from the scores of all examples (two-way: at the best threshold)."""
-    from fcco.memory.pairs import pair_phi
-    from fcco.memory.table import OutputTable
-
-    s = torch.cat([objective.outputs(part) for part in x.split(4096)]).squeeze(1).double()
+def exact(objective: OutputObjective, loader: Loader, x: Tensor | tuple[Tensor, ...]) -> float:
+    """F at the weights, from the outputs of all examples (two-way: at the best threshold)."""
+    if isinstance(x, tuple):
+        s = objective.outputs(x).double()
+    else:
+        s = torch.cat([objective.outputs(part) for part in x.split(4096)]).double()
+    s = s.squeeze(1) if s.shape[1] == 1 else s
     if not bool(torch.isfinite(s).all()):
         return math.inf
-    table = OutputTable(x.shape[0], (), like=s)
-    table.write(torch.arange(x.shape[0], device=x.device), s, 0)
-    phi = pair_phi(objective, loader, table)
-    assert phi is not None
+    table = OutputTable(s.shape[0], tuple(s.shape[1:]), like=s)
+    table.write(torch.arange(s.shape[0], device=s.device), s, 0)
+    phi = phi_of(objective, loader, table)
     f = phi.everything().f
     if isinstance(objective, PartialAUC) and objective.positive_temperature is not None:
+        assert isinstance(phi, PairPhi)
         f, tau = objective.temperature * phi.rows[0].squeeze(1), objective.positive_temperature
         return float(tau * ((f / tau).logsumexp(0) - math.log(f.shape[0])))
     return float(f.mean())

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from memory import SETTINGS, Run, data, problem
+from memory import SETTINGS, data
 from torch import Tensor
 
 import fcco
@@ -39,7 +39,8 @@ def flat(gradients: tuple[Tensor, ...]) -> Tensor:
 
 def trained(name: str, lr: float, steps: int) -> tuple[fcco.Solver, MemoryLoader]:
     """Some steps with the memory; then every output in the table is that of the weights as they are."""
-    objective, loader = problem(Run(name, "memory", lr, 0), steps, "cpu")
+    torch.manual_seed(0)
+    objective, loader = SETTINGS[name].build(0, steps, "cpu")
     solver = fcco.Solver(objective, torch.optim.Adam(objective.parameters(), lr=lr), fcco.output_memory())
     memory = MemoryLoader(solver, loader, seed=0)
     for index, batch in memory:

@@ -13,9 +13,10 @@ from fcco.memory import MemoryLoader
 from fcco.objectives.average_precision import AveragePrecision
 from fcco.objectives.base import OutputObjective
 from fcco.objectives.cox import Cox
-from fcco.objectives.global_contrastive import GlobalContrastive
+from fcco.objectives.global_contrastive import GlobalContrastive, LearnedTemperature
 from fcco.objectives.listnet import ListNet
 from fcco.objectives.multitask_auc import MultiTaskAUC
+from fcco.objectives.nca import NCA
 from fcco.objectives.ndcg import NDCG
 from fcco.objectives.partial_auc import PartialAUC
 from fcco.objectives.pnorm_push import PNormPush
@@ -86,6 +87,28 @@ def _cox() -> Case:
     return Case(Cox(model(), time, event.long()).double(), RiskSetLoader(inputs(), time, event, 4, 5, seed=0))
 
 
+class TwoTowers(nn.Module):
+    """A network for both modalities: the features of two inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = model(4)
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return self.net(x), self.net(y)
+
+
+def _contrastive(temperature: float | LearnedTemperature = 0.5, two_modal: bool = False, **options: Any) -> Case:
+    net = TwoTowers() if two_modal else model(4)
+    objective = GlobalContrastive(net, N, temperature=temperature, two_modal=two_modal, **options)
+    return Case(objective.double(), ExampleLoader((inputs(), inputs() + 0.1), 6, seed=0))
+
+
+def _nca() -> Case:
+    y = torch.arange(N) % 3
+    return Case(NCA(model(4), y).double(), ExampleLoader(inputs(), 6, labels=y, seed=0))
+
+
 FAST: dict[str, Callable[[], Case]] = {
     "pauc": lambda: _point(lambda h, m: PartialAUC(h, m, temperature=0.3), Average.OPPOSITE),
     "pauc-square": lambda: _point(lambda h, m: PartialAUC(h, m, temperature=0.5, loss=Square()), Average.OPPOSITE),
@@ -102,19 +125,28 @@ FAST: dict[str, Callable[[], Case]] = {
     "ndcg": lambda: _queries(NDCG, 0.0),
     "listnet": lambda: _queries(ListNet, -float("inf")),
     "cox": _cox,
+    "tasks": lambda: Case(MultiTaskAUC(model(TASKS), TASKS).double(), BlockLoader(inputs(), targets(), 2, 4, seed=0)),
+    "tasks-means": lambda: Case(
+        MultiTaskAUC(model(TASKS), TASKS, trained_centers=False, block_weight=torch.tensor([1.0, 2.0, 0.5])).double(),
+        BlockLoader(inputs(), targets(), 2, 4, seed=0),
+    ),
+    "tasks-classes": lambda: Case(
+        MultiTaskAUC(model(TASKS), TASKS).double(), BlockLoader(inputs(), torch.arange(N) % TASKS, 2, 4, seed=0)
+    ),
+    "tasks-one": lambda: Case(
+        MultiTaskAUC(model(), 1, loss=Square()).double(), BlockLoader(inputs(), labels().double(), 1, 4, seed=0)
+    ),
+    "contrastive": lambda: _contrastive(),
+    "contrastive-modal": lambda: _contrastive(two_modal=True, epsilon=0.05),
+    "contrastive-learned": lambda: _contrastive(temperature=LearnedTemperature(0.4, rho=0.2)),
+    "contrastive-each": lambda: _contrastive(
+        temperature=LearnedTemperature(0.4, per_example=True), two_modal=True, normalize=False
+    ),
 }
 GENERIC: dict[str, Callable[[], Case]] = {
     "ap-logistic": lambda: _point(lambda h, m: AveragePrecision(h, m, loss=Logistic()), Average.ALL),
     "push-logistic": lambda: _point(lambda h, m: PNormPush(h, m, logarithm=True), Average.OPPOSITE, 0),
-    "tasks": lambda: Case(MultiTaskAUC(model(TASKS), TASKS).double(), BlockLoader(inputs(), targets(), 2, 4, seed=0)),
-    "tasks-means": lambda: Case(
-        MultiTaskAUC(model(TASKS), TASKS, trained_centers=False).double(),
-        BlockLoader(inputs(), targets(), 2, 4, seed=0),
-    ),
-    "contrastive": lambda: Case(
-        GlobalContrastive(model(4), N, temperature=0.5).double(),
-        ExampleLoader((inputs(), inputs() + 0.1), 6, seed=0),
-    ),
+    "nca": _nca,
 }
 CASES = FAST | GENERIC
 

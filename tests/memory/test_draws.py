@@ -84,7 +84,7 @@ def test_sweep_goes_on_from_its_seed_and_place() -> None:
     assert sweep.take(0, generator).tolist() == []
 
 
-@pytest.mark.parametrize("name", ["pauc", "ap", "push", "pauc-tasks", "cox"])
+@pytest.mark.parametrize("name", ["pauc", "ap", "push", "pauc-tasks", "cox", "tasks", "contrastive"])
 def test_unbiased_without_cap_and_balance(name: str) -> None:
     mean, error, c = _mean_push(name, fcco.output_memory(importance=0.5, cap=None, balance=False))
     assert bool(((mean - c).abs() < 5 * error + 1e-9).all())

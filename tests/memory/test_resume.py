@@ -30,7 +30,7 @@ def weights(solver: fcco.Solver) -> list[Tensor]:
     return [p.detach().clone() for p in solver.parameters]
 
 
-@pytest.mark.parametrize("name", ["pauc", "two-way", "ap", "ap-tasks", "ndcg", "tasks"])
+@pytest.mark.parametrize("name", ["pauc", "two-way", "ap", "ap-tasks", "ndcg", "tasks", "contrastive-learned"])
 def test_resume_is_exact(name: str, tmp_path: Path) -> None:
     method = fcco.output_memory(refresh=3, alpha=0.5)
     solver, loader = solver_for(CASES[name](), method)

@@ -9,8 +9,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fcco.memory.phi import Coefficients, add, sent
-from fcco.memory.table import OutputTable
+from fcco.memory.phi import STRETCH, Coefficients, add, own_variables, sent
+from fcco.memory.table import Entries, OutputTable
 from fcco.objectives.average_precision import AnchoredObjective
 from fcco.objectives.base import OutputObjective
 from fcco.objectives.multitask_auc import MultiTaskAUC, labelled
@@ -33,10 +33,11 @@ class GenericPhi:
         chunk: examples a piece of the pass has.
     """
 
+    stretch = STRETCH
+
     def __init__(self, objective: OutputObjective, loader: Loader, table: OutputTable, chunk: int = 1024) -> None:
         self._objective, self._loader, self._table, self._chunk = objective, loader, table, chunk
-        network = {id(p) for p in objective.model.parameters()}
-        self.own = [p for p in objective.parameters() if p.requires_grad and id(p) not in network]
+        self.own = own_variables(objective)
         device = table.values.device
         self._log = torch.tensor(objective.log, device=device)
         self._blocks = torch.arange(objective.num_blocks, device=device)
@@ -54,7 +55,7 @@ class GenericPhi:
     def everything(self) -> Coefficients:
         return self._evaluate(self._blocks)
 
-    def at(self, id: Tensor) -> Coefficients:
+    def at(self, id: Tensor, old: Entries | None = None) -> Coefficients:
         id = sent(id, self._blocks.device)
         if not isinstance(self._objective, PairObjective) or self._table.missing:
             result = self.everything()

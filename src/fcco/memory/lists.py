@@ -12,8 +12,8 @@ from typing import Protocol, final
 import torch
 from torch import Tensor, nn
 
-from fcco.memory.phi import Coefficients, add, sent
-from fcco.memory.table import OutputTable
+from fcco.memory.phi import STRETCH, Coefficients, add, sent
+from fcco.memory.table import Entries, OutputTable
 from fcco.objectives.base import OutputObjective, widened
 from fcco.objectives.cox import Cox
 from fcco.objectives.listnet import ListNet
@@ -140,6 +140,8 @@ class ListPhi:
         table: where the outputs come from.
     """
 
+    stretch = STRETCH
+
     def __init__(self, objective: OutputObjective, means: Means, table: OutputTable) -> None:
         self._objective, self._means, self._table = objective, means, table
         self.own: list[nn.Parameter] = []
@@ -150,7 +152,7 @@ class ListPhi:
     def everything(self) -> Coefficients:
         return self._evaluate(None)
 
-    def at(self, id: Tensor) -> Coefficients:
+    def at(self, id: Tensor, old: Entries | None = None) -> Coefficients:
         id = sent(id, self._table.values.device)
         result = self._evaluate(self._means.touched(id))
         return result._replace(c=result.c[id])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
@@ -81,6 +82,12 @@ class MemoryLoader:
             _checks.positive_int("draws", draws)
         if isinstance(loader, GroupedLoader):
             raise TypeError(f"output_memory has no form for the groups and bags of a {type(loader).__name__} yet")
+        if objective.features:
+            warnings.warn(
+                "the output memory does not pay for features: those drawn flee from where the others were, and a "
+                "tracker as fcco.sox ends far lower (docs/memory.md)",
+                stacklevel=2,
+            )
         if loader.num_blocks != objective.num_blocks:
             raise ValueError(f"loader has {loader.num_blocks} blocks, the objective {objective.num_blocks}")
         self.ahead = _checks.whole("ahead", ahead)

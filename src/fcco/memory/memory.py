@@ -10,8 +10,10 @@ from torch import Tensor
 from fcco.memory.diagnostics import warn_if_stale
 from fcco.memory.draws import Chances, Stratum, balanced, capped, pushes
 from fcco.memory.exchange import agreed
+from fcco.memory.features import contrastive_phi
 from fcco.memory.generic import GenericPhi
 from fcco.memory.lists import list_phi
+from fcco.memory.moments import moment_phi
 from fcco.memory.pairs import pair_phi
 from fcco.memory.phi import Coefficients, Phi
 from fcco.memory.settings import OutputMemory
@@ -24,8 +26,11 @@ from fcco.sampling.loader import Loader
 
 def phi_of(objective: OutputObjective, loader: Loader, table: OutputTable) -> Phi:
     """Phi in the fastest form that there is."""
-    fast = pair_phi(objective, loader, table) or list_phi(objective, loader, table)
-    return GenericPhi(objective, loader, table) if fast is None else fast
+    for form in (pair_phi, list_phi, moment_phi, contrastive_phi):
+        phi: Phi | None = form(objective, loader, table)
+        if phi is not None:
+            return phi
+    return GenericPhi(objective, loader, table)
 
 
 STATE = ("shape", "table", "rows", "total", "shares", "refreshed", "lag", "period")  # what a state holds
@@ -80,17 +85,24 @@ class Memory:
             raise ValueError(f"outputs must keep the shape {tuple(self.table.values.shape[1:])}, got {shape}")
         return self.table
 
-    def coefficients(self, id: Tensor) -> Coefficients:
-        """c of the examples (K,) at the table."""
+    def coefficients(self, id: Tensor, old: Entries | None = None) -> Coefficients:
+        """c of the examples (K,) at the table; ``old``: what they had before they were written."""
         assert self.phi is not None
         with torch.no_grad():
-            return self.phi.at(id)
+            return self.phi.at(id, old)
 
     def undo(self, old: Entries) -> None:
         """Put back what a step that failed has changed."""
         if self.table is not None and self.phi is not None:
             self.table.put_back(old)
             self.phi.undo()
+
+    def forget(self, before: dict[str, Any] | None) -> None:
+        """A scoring pass failed: the table as it was before; None: there was none."""
+        if before is None:
+            self.table = self.phi = None
+        elif self.table is not None:
+            self.table.load_state_dict(before)
 
     def settle(self) -> None:
         """The step was taken: from now on nothing of it is put back."""
@@ -109,6 +121,10 @@ class Memory:
         v = c * ratio.to(c.dtype).reshape(-1, *[1] * (c.dim() - 1))
         if self.settings.cap is None:
             cut = v.new_zeros(())
+        elif self.objective.features:
+            length = v.flatten(1).norm(dim=1)
+            shorter, cut = capped(length, weight, self.settings.cap, strata=strata)
+            v = v * (shorter / length.clamp(min=1e-30)).reshape(-1, *[1] * (v.dim() - 1))
         else:
             v, cut = capped(v, weight, self.settings.cap, by_sign=len(self.chances) == 1, strata=strata)
         if self.settings.balance and self._balances:
@@ -123,13 +139,13 @@ class Memory:
         """Settle how often the whole table is evaluated, from the network's operations a step over all ranks.
 
         Often enough that a 25th of the table changes between two evaluations, and seldom enough that they take less
-        than a tenth of the step (a pair counts like 200 operations of a network); but never so seldom that more than
-        a twelfth changes. It depends on no clock, so that runs repeat.
+        than a tenth of the step (a pair counts like 200 operations of a network); but never so seldom that more
+        changes than Phi can do without. It depends on no clock, so that runs repeat.
         """
         assert self.phi is not None
         turn = self.loader.num_examples / sum(chances.draws for chances in self.chances)
         cheap = 200.0 * self.phi.pairs() / (0.1 * max(work, 1))
-        self.period = max(1, round(min(max(turn / 25, cheap), turn / 12)))
+        self.period = max(1, round(min(max(turn / 25, cheap), turn * self.phi.stretch)))
 
     def add_own(self, gradients: list[Tensor]) -> None:
         """Add the gradients of the objective's own variables to ``p.grad``."""

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from fcco.memory.kernels import Exponential, Kernel, Polynomial, exponential_of
-from fcco.memory.phi import Coefficients, add, sent
-from fcco.memory.table import OutputTable
+from fcco.memory.phi import STRETCH, Coefficients, add, joined, own_variables, sent
+from fcco.memory.table import Entries, OutputTable
 from fcco.objectives.average_precision import AnchoredObjective, AveragePrecision
 from fcco.objectives.partial_auc import PartialAUC
 from fcco.objectives.pnorm_push import PNormPush
@@ -55,12 +55,13 @@ class PairPhi:
         table: where s comes from.
     """
 
+    stretch = STRETCH
+
     def __init__(
         self, objective: AnchoredObjective, views: list[View], kernel: Kernel, sign: int, table: OutputTable
     ) -> None:
         self._objective, self._views, self._kernel, self._sign, self._table = objective, views, kernel, sign, table
-        network = {id(p) for p in objective.model.parameters()}
-        self.own = [p for p in objective.parameters() if p.requires_grad and id(p) not in network]
+        self.own = own_variables(objective)
         size = table.values.shape[0]
         self._anchor_at = [_places(view.anchors, size) for view in views]
         self._other_at = [_places(view.others, size) for view in views]
@@ -93,9 +94,9 @@ class PairPhi:
             column.index_add_(0, view.others[present], pushes.to(c.dtype), alpha=self._sign)
             values.append(f)
             add(gradients, own)
-        return Coefficients(c, _joined(values, c), gradients)
+        return Coefficients(c, joined(values, c), gradients)
 
-    def at(self, id: Tensor) -> Coefficients:
+    def at(self, id: Tensor, old: Entries | None = None) -> Coefficients:
         """c of the examples (K,), whose outputs are fresh; the rows of the others' anchors come from the cache.
 
         Who of them is what is looked up on the CPU: where ``id`` is there, no device waits.
@@ -134,7 +135,7 @@ class PairPhi:
             values.append(f)
             add(gradients, own)
         self._complete = not self._table.missing
-        return Coefficients(c, _joined(values, c), gradients)
+        return Coefficients(c, joined(values, c), gradients)
 
     def undo(self) -> None:
         for rows, places, old in reversed(self._replaced):
@@ -210,10 +211,6 @@ def _places(examples: Tensor, size: int) -> Tensor:
 def _among(some: Tensor | slice, places: Tensor) -> Tensor:
     """Where the places stand in ``some`` of them (a slice: all), in growing order."""
     return places if isinstance(some, slice) else torch.searchsorted(some, places)
-
-
-def _joined(values: list[Tensor], like: Tensor) -> Tensor:
-    return torch.cat(values) if values else like.new_zeros(0)
 
 
 AVERAGES: dict[type[nn.Module], Average] = {

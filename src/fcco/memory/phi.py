@@ -8,6 +8,11 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from fcco.memory.table import Entries
+from fcco.objectives.base import OutputObjective
+
+STRETCH = 1 / 12  # of most forms, see Phi
+
 
 class Coefficients(NamedTuple):
     """What an evaluation gives.
@@ -28,12 +33,18 @@ class Phi(Protocol):
 
     #: the objective's own variables, not the network's
     own: list[nn.Parameter]
+    #: the share of the table that may change between two evaluations of everything
+    stretch: float
 
     def everything(self) -> Coefficients:
         """c of every example (N, ...)."""
 
-    def at(self, id: Tensor) -> Coefficients:
-        """c of the examples (K,) alone, whose outputs have just been written; their ids may be on the CPU."""
+    def at(self, id: Tensor, old: Entries | None = None) -> Coefficients:
+        """c of the examples (K,) alone, whose outputs have just been written; their ids may be on the CPU.
+
+        Args:
+            old: what they had before that, since the last look; None: nothing is known of it.
+        """
 
     def settle(self) -> None:
         """The last look stays: nothing is left to undo."""
@@ -50,6 +61,17 @@ def add(totals: list[Tensor], parts: Sequence[Tensor | None]) -> None:
     for total, part in zip(totals, parts, strict=True):
         if part is not None:
             total += part
+
+
+def joined(parts: list[Tensor], like: Tensor) -> Tensor:
+    """The parts one after another, nothing where there are none."""
+    return torch.cat(parts) if parts else like.new_zeros(0)
+
+
+def own_variables(objective: OutputObjective) -> list[nn.Parameter]:
+    """What the objective trains beside the network."""
+    network = {id(p) for p in objective.model.parameters()}
+    return [p for p in objective.parameters() if p.requires_grad and id(p) not in network]
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:

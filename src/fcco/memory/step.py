@@ -93,7 +93,7 @@ def _step(solver: Solver, memory: Memory, batch: Batch, old: list[Entries]) -> R
         filling = table.missing > 0
         old.append(table.read(every.id))
         table.write(every.id, every.values, t)
-        found = memory.coefficients(every.on_cpu)
+        found = memory.coefficients(every.on_cpu, old[0])
         v, cut = memory.weigh(every.id, every.probability, every.weight, found.c)
         pushes = solver.table.world * v[every.mine]  # the solver takes the mean over ranks
         s.backward(pushes.reshape(s.shape).to(s.dtype))
@@ -137,6 +137,7 @@ def _finite(fresh: Tensor) -> Tensor:
 def fill(solver: Solver, memory: Memory, loader: Loader, chunk: int) -> None:
     """The scoring pass: the output of every example at the weights as they are; buffers are left alone."""
     device, saved = solver.parameters[0].device, solver._evaluator.surroundings.capture()
+    before = None if memory.table is None else memory.table.state_dict()
     ids = torch.arange(loader.num_examples, device=loader.device).split(chunk)
     try:
         for id, x in zip(ids, loader._source.fetch(((0, id) for id in ids), keep=False), strict=True):
@@ -147,6 +148,9 @@ def fill(solver: Solver, memory: Memory, loader: Loader, chunk: int) -> None:
                 bad = batch.id[~finite].tolist()
                 raise NonFiniteError(f"the output is not finite for example {_checks.some(bad)}", bad)
             memory.begin(tuple(fresh.shape[1:])).write(batch.id[finite], fresh[finite], solver.t)
+    except BaseException:
+        memory.forget(before)
+        raise
     finally:
         solver._evaluator.surroundings.restore(saved)
     solver.samples += loader.num_examples

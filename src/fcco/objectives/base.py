@@ -22,6 +22,9 @@ class OutputObjective(Objective):
     ``shift_invariant`` says that F does not feel it when one number is added to the outputs of all examples (of each
     query, where examples have queries), in each column its own; what is not declared is not assumed.
 
+    ``features`` says that the numbers of an output are the coordinates of one feature (or several), not scores that
+    stand for themselves: the length of a change is then what counts, not each number.
+
     Args:
         model: maps ``batch.x`` to outputs, a row an example.
         num_blocks: m.
@@ -30,6 +33,7 @@ class OutputObjective(Objective):
     """
 
     shift_invariant: bool = False
+    features: bool = False
 
     def __init__(self, model: nn.Module, num_blocks: int, dim: int = 1, log: bool | tuple[bool, ...] = False) -> None:
         super().__init__(num_blocks, dim, log)

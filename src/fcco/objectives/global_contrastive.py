@@ -86,6 +86,8 @@ class GlobalContrastive(OutputObjective):
     Qiu et al., Not all semantics are created equal, ICML 2023 (iSogCLR).
     """
 
+    features = True
+
     def __init__(
         self,
         model: nn.Module,

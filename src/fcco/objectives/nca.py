@@ -52,6 +52,7 @@ class NCA(OutputObjective):
     labels: Tensor
 
     mean_of_exponentials = False
+    features = True
 
     def __init__(self, model: nn.Module, labels: Tensor, *, log_likelihood: bool = False) -> None:
         if labels.dim() != 1 or labels.is_floating_point():
