@@ -44,7 +44,7 @@ def weights(path: Path) -> list[bytes]:
     return [tensor.numpy().tobytes() for tensor in load_model(path).state_dict().values()]
 
 
-@pytest.mark.parametrize("method", ["sox", "msvr-v3", "bspiderboost", "soap", "scent"])
+@pytest.mark.parametrize("method", ["sox", "msvr-v3", "bspiderboost", "soap", "scent", "output-memory"])
 def test_a_run_leaves_its_folder(tmp_path: Path, method: str) -> None:
     config = replace(SMALL, method=method, steps=12, period=5 if method in ("msvr-v3", "bspiderboost") else None)
     if method == "scent":
@@ -111,6 +111,7 @@ class StopAt:
     replace(SMALL, method="msvr-v3", period=9, optimizer="adam", lr=0.01, schedule="cosine"),
     replace(SMALL, method="bspiderboost", period=6, optimizer="adaptive", lr=0.01),
     replace(SMALL, method="msvr-v1", trained_centers=False, loss="square", schedule="step"),
+    replace(SMALL, method="output-memory", importance=0.3, optimizer="adam", lr=0.01),
 ])  # fmt: skip
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_by_a_signal_and_resumed_it_ends_in_the_same_bits(

@@ -18,7 +18,7 @@ from rich.table import Table
 
 import fcco
 from fcco.lab import datasets, reporting
-from fcco.lab.config import recipe_arguments
+from fcco.lab.config import RECIPES, recipe_arguments
 from fcco.lab.datasets.locate import cache_folder, data_folder, find_npz, find_release
 from fcco.lab.datasets.registry import SPECS, Spec
 from fcco.lab.errors import LabError, pick, refusing
@@ -36,12 +36,12 @@ class MethodsCommand:
 def run_methods(command: MethodsCommand, console: Console) -> None:
     """Print the table of methods."""
     if command.name is not None:
-        recipe = fcco.METHODS[pick("method", command.name, fcco.METHODS)]
+        recipe = RECIPES[pick("method", command.name, RECIPES)]
         console.print(f"fcco.{recipe.__name__}{inspect.signature(recipe)}", highlight=False, markup=False)
         console.print(inspect.getdoc(recipe) or "", highlight=False, markup=False)
         return
     table = Table("method", "rates", "lag", "what it is")
-    for name, recipe in fcco.METHODS.items():
+    for name, recipe in RECIPES.items():
         taken = recipe_arguments(name)
         lag = str(taken["lag"].default) if "lag" in taken else ""
         table.add_row(name, ", ".join(rate for rate in taken if rate != "lag"), lag, _first_line(recipe))

@@ -19,9 +19,11 @@ from fcco.lab.models import NAMES as MODELS
 
 Config = TypeVar("Config")
 
+#: What --method may name: every recipe, and the output memory, which draws its batches by itself.
+RECIPES = fcco.METHODS | {"output-memory": fcco.output_memory}
 OPTIMIZERS = ("sgd", "adam", "adaptive")
 SCHEDULES = ("constant", "cosine", "linear", "step")
-RATES = ("alpha", "beta", "gamma", "theta", "rate", "lag", "period")
+RATES = ("alpha", "beta", "gamma", "theta", "rate", "lag", "period", "importance")
 RECIPE_NAMES = {"rate": "step"}  # where a recipe's argument is called otherwise than the field here
 
 
@@ -45,7 +47,7 @@ class TrainConfig:
     method: str = "msvr-v2"
     """A name from `fcco methods`."""
     alpha: float | None = None
-    """Rate of the gradient estimate z; None: the lab's default for the method."""
+    """Rate of the gradient estimate z; None: the lab's default for the method (scent, output-memory: plain)."""
     beta: float | None = None
     """Rate of the tracked u; None: the lab's default for the method."""
     gamma: float | None = None
@@ -58,6 +60,8 @@ class TrainConfig:
     """Whether gradients are weighed with the u from before the step (1) or after it (0); None: as published."""
     period: int | None = None
     """Steps between two full passes (v3) or restarts (bspiderboost); None: as many as draw m n samples."""
+    importance: float | None = None
+    """Share of output-memory's draws that goes by how much an example matters; None: 0.5."""
     radius: float | None = None
     """Clip z to this norm; None: do not."""
     optimizer: str = "sgd"
@@ -117,7 +121,7 @@ FREE = frozenset({"checkpoint_seconds", "tensorboard"})
 
 def check(config: TrainConfig) -> TrainConfig:
     """The same configuration, once every name is known and every number is in range."""
-    pick("method", config.method, fcco.METHODS)
+    pick("method", config.method, RECIPES)
     pick("model", config.model, MODELS)
     pick("optimizer", config.optimizer, OPTIMIZERS)
     pick("schedule", config.schedule, SCHEDULES)
@@ -152,7 +156,7 @@ def flag(name: str) -> str:
 
 def recipe_arguments(method: str) -> Mapping[str, inspect.Parameter]:
     """What a method's recipe takes."""
-    return inspect.signature(fcco.METHODS[method]).parameters
+    return inspect.signature(RECIPES[method]).parameters
 
 
 def from_toml(kind: type[Config], path: Path) -> Config:

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 import fcco
 from fcco.fullpass import FullPass
 from fcco.lab import datasets
-from fcco.lab.config import RATES, RECIPE_NAMES, TrainConfig, check, recipe_arguments
+from fcco.lab.config import RATES, RECIPE_NAMES, RECIPES, TrainConfig, check, recipe_arguments
 from fcco.lab.datasets import Dataset
 from fcco.lab.errors import LabError, nearest, refusing
 from fcco.lab.passes import ComposedPass, depends_on_company
 from fcco.lab.weights import Prepared, network, scaling
+from fcco.memory import MemoryLoader
 from fcco.objectives import MultiTaskAUC, Square, SquaredHinge
 from fcco.sampling import BlockLoader
 
@@ -39,6 +40,7 @@ class Parts:
     solver: fcco.Solver
     scheduler: fcco.LRSchedule
     loader: BlockLoader
+    draws: BlockLoader | MemoryLoader  # what hands out the batches: the loader, or the output memory over it
     restarts: BlockLoader | None  # bspiderboost's larger batches
     exact_pass: FullPass
     x_test: Tensor
@@ -67,6 +69,7 @@ def build(config: TrainConfig) -> Parts:
         full_pass = _full_pass(config, model, loader, x)
         optimizer = _optimizer(config, objective)
         solver = fcco.Solver(objective, optimizer, _method(config), radius=config.radius, full_pass=full_pass)
+        draws = loader if solver.method.memory is None else MemoryLoader(solver, loader)
         total, every = _lengths(config, loader, restarts)
         if config.compile:
             model.net.compile()
@@ -78,6 +81,7 @@ def build(config: TrainConfig) -> Parts:
         solver=solver,
         scheduler=fcco.LRSchedule(optimizer, _schedule(config, total)),
         loader=loader,
+        draws=draws,
         restarts=restarts,
         exact_pass=_exact_pass(config, data, model, x, y) or full_pass,
         x_test=data.x_test.to(device),
@@ -118,7 +122,7 @@ def resolved(config: TrainConfig, data: Dataset) -> TrainConfig:
         for name, value in DEFAULT_RATES.items()
         if getattr(config, name) is None and RECIPE_NAMES.get(name, name) in taken
     }
-    if config.method == "scent":
+    if config.method in ("scent", "output-memory"):
         rates.pop("alpha", None)  # plain where none is given
     if "period" in taken and config.period is None:
         rates["period"] = max(1, round(m * n / (blocks * config.samples_per_block)))
@@ -148,7 +152,7 @@ def _method(config: TrainConfig) -> fcco.Method:
     named = {RECIPE_NAMES.get(name, name): getattr(config, name) for name in RATES}
     taken = recipe_arguments(config.method)
     rates = {name: value for name, value in named.items() if name in taken and value is not None}
-    return fcco.METHODS[config.method](**rates)
+    return RECIPES[config.method](**rates)
 
 
 def _loader(

@@ -151,7 +151,7 @@ class _Training:
         self.solver = parts.solver
         self.saved_at = time.monotonic()
         restarts = [] if parts.restarts is None else [parts.restarts]
-        self.stateful: tuple[Stateful, ...] = (parts.solver, parts.loader, parts.scheduler, self.tally, *restarts)
+        self.stateful: tuple[Stateful, ...] = (parts.solver, parts.draws, parts.scheduler, self.tally, *restarts)
 
     def run(self) -> Outcome:
         rows = self._load()
@@ -192,7 +192,7 @@ class _Training:
 
     def _batches(self) -> Iterator[tuple[Tensor, Batch]]:
         """Batches without end; bspiderboost's restarts get their larger ones."""
-        usual = _endless(self.parts.loader)
+        usual = _endless(self.parts.draws)
         large = None if self.parts.restarts is None else _endless(self.parts.restarts)
         period = self.parts.config.period or 1
         while True:
