@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 #: fresh outputs further from the stored ones than the stored ones are from each other: weights of old against new
 MEANINGLESS = 2.0
 FEW = 8  # examples with an entry say too little
+MOST = 5.0 * MEANINGLESS  # what one step can add to the mean: outputs that start out equal have no spread at all
 
 
 @final
@@ -70,8 +71,8 @@ def follow(memory: Memory, figures: Figures) -> None:
     """Take a step's figures into the running mean of change / spread; no device waits."""
     memory.figures = figures
     if figures.known >= FEW:
-        ratio = figures.change / figures.spread.clamp(min=1e-30)
-        memory.lag = torch.where(ratio < torch.inf, torch.lerp(memory.lag, ratio, 0.02), memory.lag)
+        ratio = (figures.change / figures.spread).nan_to_num(0.0).clamp(max=MOST)
+        memory.lag = torch.lerp(memory.lag, ratio, 0.02)
 
 
 def warn_if_stale(memory: Memory, step: int) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fcco.objectives.average_precision import ZERO
 from fcco.objectives.surrogates import Square, SquaredHinge
+from fcco.sampling.draws import exact_dtype
 
 
 class Kernel(Protocol):
@@ -29,6 +30,9 @@ class Kernel(Protocol):
 
     def alone(self, s: Tensor, w: Tensor, a: Tensor) -> Tensor:
         """log of the most that one of the others (Q,), weights (Q, C), contributes to each anchor: (A, C)."""
+
+
+FEW = 64  # up to so many, sorting those that they are compared with costs more than it saves
 
 
 def inverse(log_g: Tensor) -> Tensor:
@@ -66,7 +70,8 @@ class Polynomial:
 
     def sums(self, q: Tensor, p: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         """sum_p w_p k(p - q) and sum_p w_p k'(p - q), (Q, C) each."""
-        q, p, w = q.double(), p.double(), w.double()
+        exact = exact_dtype(q.device)
+        q, p, w = q.to(exact), p.to(exact), w.to(exact)
         limit = self.pairs if q.device.type == "cpu" else 8 * self.pairs
         return self.one_by_one(q, p, w) if q.numel() * p.numel() <= limit else self.by_sorting(q, p, w)
 
@@ -77,7 +82,7 @@ class Polynomial:
 
     def by_sorting(self, q: Tensor, p: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         """Sums over the points above a threshold of 1, p and p^2, added up from the top."""
-        center = p.mean()
+        center = p.amax() if self.hinge else p.mean()  # sums begin at the top: what is far below spoils no digits of it
         p, order = (p - center).sort(descending=True)
         w = w[order].T
         moments = torch.cat([w, w * p, w * p.square()]).cumsum(1)  # along rows: a scan over columns is slow
@@ -108,7 +113,7 @@ class Exponential:
         log_g, slope = (w.new_empty(a.shape[0], w.shape[1]) for _ in range(2))
         minus_top = -self._most(s, edge).unsqueeze(1)  # (A, 1)
         for some, r, w_in, rest in self._inside(edge, s, w):
-            e = torch.addcmul(minus_top[some], r, r, value=self.scale).exp_()
+            e = _exp_(torch.addcmul(minus_top[some], r, r, value=self.scale))
             g = e @ w_in
             if rest is not None:
                 g += rest * minus_top[some].exp()
@@ -121,7 +126,7 @@ class Exponential:
         for some, r, both, _ in self._inside(s, self.margin - a, torch.cat([b, log_g], 1)):  # r: (Q, A)
             b_in, log_in = both.chunk(2, 1)
             for c in range(b.shape[1]):
-                e = torch.addcmul(-log_in[:, c], r, r, value=self.scale).exp_()
+                e = _exp_(torch.addcmul(-log_in[:, c], r, r, value=self.scale))
                 result[some, c] = e.mul_(r) @ b_in[:, c]
         return 2.0 * self.scale * result
 
@@ -152,7 +157,7 @@ class Exponential:
         """
         on_cpu = mine.device.type == "cpu"
         budget, rest = 1 << 18 if on_cpu else 1 << 25, None
-        if mine.shape[0] * others.shape[0] > 2 * budget and self.hinge:
+        if self.hinge and mine.shape[0] > FEW and mine.shape[0] * others.shape[0] > 2 * budget:
             order = mine.argsort(descending=True)
             others, by_size = others.sort()
             w = w[by_size]
@@ -170,6 +175,11 @@ class Exponential:
         size = max(1, budget // max(1, others.shape[0]))
         for at in range(0, mine.shape[0], size):
             yield slice(at, at + size), self._root(mine[at : at + size].unsqueeze(1) + others), w, rest
+
+
+def _exp_(x: Tensor) -> Tensor:
+    """exp(x) in place, not below e^-80: on the CPU numbers that underflow take fifty times as long."""
+    return x.clamp_(min=-80.0).exp_()
 
 
 def exponential_of(loss: SquaredHinge | Square, temperature: float) -> Exponential:

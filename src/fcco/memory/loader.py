@@ -96,7 +96,13 @@ class MemoryLoader:
             raise ValueError(f"ahead must be at least {2 * workers} (twice the workers), got {ahead}")
         self.loader, self._settings, self._solver = loader, settings, solver
         like = torch.empty(0, dtype=working_dtype(objective), device=solver.parameters[0].device)
-        self.memory = Memory(objective, loader, strata_of(loader, draws), settings, like)
+        if solver.memory is not None and solver.t > 0:
+            raise RuntimeError("this solver has taken steps with a MemoryLoader already, whose table would be lost")
+        strata = strata_of(loader, draws)
+        few = sum(min(stratum.draws, stratum.members.shape[0]) for stratum in strata)
+        if few < loader._share.world:
+            raise ValueError(f"every rank must get an example a step, got {few} draws for {loader._share.world} ranks")
+        self.memory = Memory(objective, loader, strata, settings, like)
         solver.memory = self.memory
         start = loader._options.get("seed", 0) if seed is None else seed
         self._generator = torch.Generator().manual_seed(rank_seed(start, 0))  # the same on every rank
@@ -109,6 +115,8 @@ class MemoryLoader:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Batch]]:
         """A new epoch; right after ``load_state_dict`` the rest of the epoch that was saved."""
+        if self._solver.memory is not self.memory:
+            raise RuntimeError("another MemoryLoader was made for this solver, and only that one draws for it")
         self._turn += 1
         turn, self._step, self._resumed = self._turn, self._step if self._resumed else 0, False
         asked: deque[_Plan] = deque()
@@ -145,10 +153,15 @@ class MemoryLoader:
         return diagnose(self.memory, self._solver.t)
 
     def _plan(self) -> _Plan:
-        parts = [chances.draw(self._settings.importance, self._generator) for chances in self.memory.chances]
-        drawn = Drawn(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+        drawn = self._draw()
+        while drawn.id.shape[0] < self.loader._share.world:  # merged: a rank would have nothing to do
+            drawn = self._draw()
         drawn = Drawn(*(sent(tensor, self.loader.device) for tensor in drawn))
         return _Plan(drawn, self.loader._source.seed(self._generator))
+
+    def _draw(self) -> Drawn:
+        parts = [chances.draw(self._settings.importance, self._generator) for chances in self.memory.chances]
+        return Drawn(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
     def _mine(self, drawn: Drawn) -> Drawn:
         """This rank's part of a step: every rank draws all of it, and fetches each world-th example."""

@@ -85,6 +85,14 @@ class Memory:
             raise ValueError(f"outputs must keep the shape {tuple(self.table.values.shape[1:])}, got {shape}")
         return self.table
 
+    def check_ids(self, id: Tensor) -> None:
+        """Refuse examples (K,), on the CPU, that are none, or that come twice."""
+        n = self.loader.num_examples
+        if id.numel() and not 0 <= int(id.min()) <= int(id.max()) < n:
+            raise ValueError(f"batch.id must be in 0..{n - 1}, got {int(id.min())}..{int(id.max())}")
+        if id.unique().shape[0] < id.shape[0]:
+            raise ValueError("batch.id must name an example once: its draws are merged, as a MemoryLoader does")
+
     def coefficients(self, id: Tensor, old: Entries | None = None) -> Coefficients:
         """c of the examples (K,) at the table; ``old``: what they had before they were written."""
         assert self.phi is not None
@@ -147,11 +155,18 @@ class Memory:
         cheap = 200.0 * self.phi.pairs() / (0.1 * max(work, 1))
         self.period = max(1, round(min(max(turn / 25, cheap), turn * self.phi.stretch)))
 
-    def add_own(self, gradients: list[Tensor]) -> None:
-        """Add the gradients of the objective's own variables to ``p.grad``."""
+    def add_own(self, found: Coefficients) -> None:
+        """Add the gradients of the objective's own variables to ``p.grad``.
+
+        A variable that each block has for itself is felt by one of those seen, not by the mean over them: brought to
+        the scale that it has once all were seen, like the pushes.
+        """
         assert self.phi is not None
-        for p, gradient in zip(self.phi.own, gradients, strict=True):
-            p.grad = gradient.to(p.dtype) if p.grad is None else p.grad + gradient.to(p.dtype)
+        m = self.objective.num_blocks
+        for p, gradient in zip(self.phi.own, found.own, strict=True):
+            part = found.f.shape[0] / m if p.dim() and p.shape[0] == m else 1.0
+            gradient = part * gradient.to(p.dtype)
+            p.grad = gradient if p.grad is None else p.grad + gradient
 
     def refresh(self, step: int, *, due: bool = False) -> None:
         """Evaluate Phi at the whole table and renew the chances, where it is time to; ``due``: now, and all of them."""
@@ -207,9 +222,17 @@ class Memory:
                 raise ValueError(
                     f"the state has strata of {share.shape[0]} examples, the data of {len(chances.members)}"
                 )
-        size = self.loader.num_examples if state["shape"] is None else state["table"]["values"].shape[0]
-        if size != self.loader.num_examples:
-            raise ValueError(f"the state is of {size} examples, the data has {self.loader.num_examples}")
+        if state["shape"] is None:
+            return
+        size, shape = self.loader.num_examples, tuple(state["shape"])
+        if state["table"]["values"].shape[0] != size:
+            raise ValueError(f"the state is of {state['table']['values'].shape[0]} examples, the data has {size}")
+        if self.table is not None and self.table.values.shape[1:] != shape:
+            raise ValueError(f"the state has outputs of shape {shape}, the model {tuple(self.table.values.shape[1:])}")
+        phi = phi_of(self.objective, self.loader, OutputTable(size, shape, like=self._like))
+        wanted, found = [list(r.shape) for r in getattr(phi, "rows", [])], [list(r.shape) for r in state["rows"]]
+        if wanted != found:
+            raise ValueError(f"the state is of another objective: its rows have shapes {found}, not {wanted}")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.check(state)

@@ -16,6 +16,7 @@ from fcco.objectives.average_precision import AnchoredObjective, AveragePrecisio
 from fcco.objectives.partial_auc import PartialAUC
 from fcco.objectives.pnorm_push import PNormPush
 from fcco.objectives.surrogates import Square, SquaredHinge
+from fcco.sampling.draws import exact_dtype
 from fcco.sampling.loader import Loader
 from fcco.sampling.points import Average, MultiLabelPointLoader, PointLoader
 from fcco.sampling.tasks import Tasks
@@ -66,7 +67,8 @@ class PairPhi:
         self._anchor_at = [_places(view.anchors, size) for view in views]
         self._other_at = [_places(view.others, size) for view in views]
         # log g; of an anchor that has not been compared with anyone yet: inf
-        self.rows = [table.values.new_full((view.anchors.shape[0], objective.dim), torch.inf) for view in views]
+        shapes = [(view.anchors.shape[0], objective.dim) for view in views]
+        self.rows = [view.share.new_full(shape, torch.inf) for view, shape in zip(views, shapes, strict=True)]
         self._complete = False  # no row is inf any more
         self._replaced: list[tuple[Tensor, Tensor, Tensor]] = []  # rows, places, what the last look replaced there
 
@@ -164,7 +166,7 @@ class PairPhi:
 
     def _scores(self, view: View, examples: Tensor) -> Tensor:
         """sigma s of the examples, in the view's column."""
-        s = self._column(self._table.values, view)[examples]
+        s = self._column(self._table.values, view)[examples].to(view.share.dtype)
         return s if self._sign == 1 else -s
 
     def _column(self, c: Tensor, view: View) -> Tensor:
@@ -188,7 +190,7 @@ class PairPhi:
 
     def _outer(self, view: View, seen: Tensor | slice, log_g: Tensor) -> tuple[Tensor, Tensor, Sequence[Tensor | None]]:
         """f (A,), (1/m) df/d(log g) (A, C), and the gradients of the objective's own variables."""
-        u, blocks = log_g.to(self._table.values.dtype), view.blocks[seen]
+        u, blocks = log_g, view.blocks[seen]
         scale = view.anchors.shape[0] / (log_g.shape[0] * self._objective.num_blocks)
         if not self.own and (known := self._objective.slope(blocks, u)) is not None:
             f, slope = known
@@ -246,10 +248,8 @@ def pair_phi(objective: nn.Module, loader: Loader, table: OutputTable) -> PairPh
         own = torch.zeros_like(loader.block_task) if objective.block_task is None else objective.block_task
         if not torch.equal(own.cpu(), loader.block_task.cpu()):
             return None
-    exact = (
-        torch.float64 if isinstance(kernel, Polynomial) and table.values.device.type != "mps" else table.values.dtype
-    )
     device = table.values.device
+    exact = exact_dtype(device)  # exponents of thousands keep no digits in single precision
     views = []
     for task, (own, other) in enumerate(_classes(loader)):
         everyone = loader.average is Average.ALL

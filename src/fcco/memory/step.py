@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from fcco import _checks
 from fcco.evaluate import NonFiniteError, clear
@@ -32,6 +34,12 @@ class Pass:
     def __init__(self, batch: Batch, finite: Tensor) -> None:
         self.index, self.data, self.finite = batch.id, (batch,), finite
         self.seen: list[Tensor] = []  # the outputs are looked at before they are used
+
+    def refuse(self) -> None:
+        """Outputs are not finite: name the examples."""
+        bad = self.index[~self.finite].tolist()
+        where = f"for example {_checks.some(bad)}" if bad else "on another rank"
+        raise NonFiniteError(f"the output is not finite {where}", bad)
 
     def culprits(self) -> list[int]:
         """The finiteness of outputs is checked one by one; no more is known of a gradient."""
@@ -84,8 +92,9 @@ def _step(solver: Solver, memory: Memory, batch: Batch, old: list[Entries]) -> R
         assert batch.probability is not None
         assert batch.weight is not None
         every = exchange(batch.id, batch.probability, batch.weight, fresh, look.finite.all())
+        memory.check_ids(every.on_cpu)
         if not every.finite:
-            solver._raise_nonfinite(look)
+            look.refuse()
         table = memory.begin(tuple(fresh.shape[1:]))
         if not memory.period:
             operations = sum_over_ranks(torch.tensor(3 * work, device=fresh.device))
@@ -97,7 +106,7 @@ def _step(solver: Solver, memory: Memory, batch: Batch, old: list[Entries]) -> R
         v, cut = memory.weigh(every.id, every.probability, every.weight, found.c)
         pushes = solver.table.world * v[every.mine]  # the solver takes the mean over ranks
         s.backward(pushes.reshape(s.shape).to(s.dtype))
-        memory.add_own(found.own)
+        memory.add_own(found)
     solver._finish_z(solver._first_weights(solver.method.estimator.weights(t)), look)
     figures = _figures(old[0], every.values, cut, filling)
     with uninterrupted():
@@ -112,11 +121,26 @@ def _step(solver: Solver, memory: Memory, batch: Batch, old: list[Entries]) -> R
 
 def _outputs(memory: Memory, batch: Batch) -> tuple[Tensor, int]:
     """Outputs of the batch, and at the very first step the operations that they took."""
-    if memory.period:
-        return memory.objective.outputs(batch.x), 0
-    with FlopCounterMode(display=False) as counter:
+    with contextlib.nullcontext() if memory.period else _Operations() as counter:
         s = memory.objective.outputs(batch.x)
-    return s, int(counter.get_total_flops())
+    if isinstance(s, Tensor) and not s.requires_grad:
+        raise ValueError("the model must depend on a trainable parameter, got outputs without a graph")
+    return s, 0 if counter is None else counter.total
+
+
+class _Operations(TorchDispatchMode):
+    """Counts a network's operations, without the hooks on all modules that torch's own counter needs for its table."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        count = flop_registry.get(func._overloadpacket)
+        if count is not None:
+            self.total += int(count(*args, **(kwargs or {}), out_val=result))
+        return result
 
 
 def _one_each(s: Tensor, batch: Batch) -> Tensor:
@@ -138,9 +162,11 @@ def fill(solver: Solver, memory: Memory, loader: Loader, chunk: int) -> None:
     """The scoring pass: the output of every example at the weights as they are; buffers are left alone."""
     device, saved = solver.parameters[0].device, solver._evaluator.surroundings.capture()
     before = None if memory.table is None else memory.table.state_dict()
-    ids = torch.arange(loader.num_examples, device=loader.device).split(chunk)
+    # in random order: where batch statistics matter, a batch of one class would not do
+    order = torch.randperm(loader.num_examples, generator=torch.Generator().manual_seed(0)).to(loader.device)
+    ids = order.split(chunk)
     try:
-        for id, x in zip(ids, loader._source.fetch(((0, id) for id in ids), keep=False), strict=True):
+        for id, x in zip(ids, loader._source.fetch(enumerate(ids), keep=False), strict=True):
             batch = Batch(x, id).to(device)
             fresh = _one_each(memory.objective.outputs(batch.x), batch)
             finite = _finite(fresh)
