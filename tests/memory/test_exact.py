@@ -8,7 +8,7 @@ from torch import Tensor
 
 import fcco
 from fcco.memory.generic import GenericPhi
-from fcco.memory.kernels import Exponential, Polynomial, exponential_of
+from fcco.memory.kernels import Exponential, Polynomial, exponential_of, extremes
 from fcco.memory.memory import phi_of
 from fcco.memory.table import OutputTable
 from fcco.objectives.surrogates import Square, SquaredHinge
@@ -99,6 +99,22 @@ def test_exponentials_in_chunks_equal_pairs(loss: SquaredHinge | Square) -> None
 def _columns(kernel: Exponential, s: Tensor, a: Tensor, log_g: Tensor, b: Tensor) -> Tensor:
     e, d = kernel.exponent(s.unsqueeze(1) - a)
     return ((e - log_g.squeeze(1)).exp() * d) @ b.squeeze(1)
+
+
+@pytest.mark.parametrize("hinge", [True, False])
+@pytest.mark.parametrize("classes", [(5, 7), (0, 7), (5, 0)])
+def test_the_most_that_one_adds_is_found_at_the_ends(hinge: bool, classes: tuple[int, int]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    own = torch.arange(sum(classes)) < classes[0]
+    s, a = (3 * torch.randn(n, generator=generator, dtype=torch.float64) for n in (sum(classes), 20))
+    w = torch.where(own.unsqueeze(1), torch.tensor([0.1, 0.2]), torch.tensor([0.0, 0.05])).double()
+    x = s - a.unsqueeze(1)
+    margin = (x + 1.0).clamp(min=0.0) if hinge else x + 1.0
+    for kernel, k in ((Polynomial(1.0, 0.5, hinge), 0.5 * margin.square()),
+                      (Exponential(1.0, 0.5, hinge), (0.5 * margin.square()).exp())):  # fmt: skip
+        wanted = (k.unsqueeze(2) * w).amax(1)
+        found = kernel.alone(extremes(s, w, own), a)
+        torch.testing.assert_close(found.exp(), wanted, rtol=1e-12, atol=1e-300)
 
 
 @pytest.mark.parametrize("name", CASES)

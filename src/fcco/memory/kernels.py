@@ -28,8 +28,25 @@ class Kernel(Protocol):
     def columns(self, s: Tensor, a: Tensor, log_g: Tensor, b: Tensor) -> Tensor:
         """sum_a b_a k'(s_o - s_a) / g_a (Q, C), from others (Q,), anchors (A,), their log g and b (A, C)."""
 
-    def alone(self, s: Tensor, w: Tensor, a: Tensor) -> Tensor:
-        """log of the most that one of the others (Q,), weights (Q, C), contributes to each anchor: (A, C)."""
+    def alone(self, ends: list[tuple[Tensor, Tensor]], a: Tensor) -> Tensor:
+        """log of the most that one of the others contributes to each anchor, (A, C), from their :func:`extremes`."""
+
+
+def extremes(s: Tensor, w: Tensor, own: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """The largest and the smallest of the others' scores (Q,) with their weights (C,), in each of their two classes.
+
+    Within a class all weigh the same, and k has its largest value at one of the two ends: so these stand for all.
+
+    Args:
+        w: (Q, C) the weights.
+        own: (Q,) bool, who is of the anchors' class.
+    """
+    found = []
+    for mask in (own, ~own):
+        weight = (w * mask.unsqueeze(1)).amax(0)  # 0 where there is nobody
+        top, low = s.masked_fill(~mask, -torch.inf).amax(), s.masked_fill(~mask, torch.inf).amin()
+        found += [(torch.where(mask.any(), end, 0.0), weight) for end in (top, low)]
+    return found
 
 
 FEW = 64  # up to so many, sorting those that they are compared with costs more than it saves
@@ -63,10 +80,11 @@ class Polynomial:
     def columns(self, s: Tensor, a: Tensor, log_g: Tensor, b: Tensor) -> Tensor:
         return self.sums(-s, -a, b * inverse(log_g))[1]
 
-    def alone(self, s: Tensor, w: Tensor, a: Tensor) -> Tensor:
-        x = self.margin + s - a.unsqueeze(1)
-        k = self.scale * (x.clamp(min=0) if self.hinge else x).square()  # (A, Q)
-        return (k.unsqueeze(2) * w).amax(1).log().clamp(min=ZERO)
+    def alone(self, ends: list[tuple[Tensor, Tensor]], a: Tensor) -> Tensor:
+        x = [self.margin + end - a.unsqueeze(1) for end, _ in ends]  # (A, 1) each
+        k = [self.scale * (part.clamp(min=0) if self.hinge else part).square() for part in x]
+        most = torch.stack([part * w for part, (_, w) in zip(k, ends, strict=True)]).amax(0)
+        return most.log().clamp(min=ZERO)
 
     def sums(self, q: Tensor, p: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         """sum_p w_p k(p - q) and sum_p w_p k'(p - q), (Q, C) each."""
@@ -130,11 +148,9 @@ class Exponential:
                 result[some, c] = e.mul_(r) @ b_in[:, c]
         return 2.0 * self.scale * result
 
-    def alone(self, s: Tensor, w: Tensor, a: Tensor) -> Tensor:
-        if w.shape[1] == 1:  # the others of one class weigh the same
-            return self._most(s, self.margin - a).unsqueeze(1) + w.amax().log()
-        e = self.exponent(s - a.unsqueeze(1))[0].unsqueeze(2)  # (A, Q, 1)
-        return (e + w.log().clamp(min=ZERO)).amax(1)
+    def alone(self, ends: list[tuple[Tensor, Tensor]], a: Tensor) -> Tensor:
+        e = [self.exponent(end - a.unsqueeze(1))[0] + w.log().clamp(min=ZERO) for end, w in ends]
+        return torch.stack(e).amax(0)
 
     def _root(self, x: Tensor) -> Tensor:
         """The root of exponent / scale from margin + s_o - s_a, in place."""

@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from fcco.memory.kernels import Exponential, Kernel, Polynomial, exponential_of
+from fcco.memory.kernels import Exponential, Kernel, Polynomial, exponential_of, extremes
 from fcco.memory.phi import STRETCH, Coefficients, add, joined, own_variables, sent
 from fcco.memory.table import Entries, OutputTable
 from fcco.objectives.average_precision import AnchoredObjective, AveragePrecision
@@ -127,7 +127,8 @@ class PairPhi:
             if theirs.numel():
                 fresh = _among(present, other)
                 o_fresh, w_fresh = o[fresh], w[fresh]
-                log_g = torch.maximum(log_g, self._kernel.alone(o_fresh, w_fresh, a).to(log_g.dtype))
+                ends = extremes(o_fresh, w_fresh, view.own[other])
+                log_g = torch.maximum(log_g, self._kernel.alone(ends, a).to(log_g.dtype))
             f, b, own = self._outer(view, seen, log_g)
             if slope is not None:
                 column.index_add_(0, mine, (b[at] * slope).sum(1).to(c.dtype), alpha=-self._sign)
