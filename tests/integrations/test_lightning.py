@@ -25,7 +25,9 @@ pytestmark = [
     pytest.mark.usefixtures("one_thread"),
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
     pytest.mark.filterwarnings("ignore:Checkpoint directory"),
-    pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization"),  # after the step, as we want it
+    pytest.mark.filterwarnings(
+        "ignore:Using ModelCheckpoint with manual optimization"
+    ),  # after the step, as we want it
     pytest.mark.filterwarnings("ignore:The dirpath has changed"),
 ]
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -96,6 +98,15 @@ def test_checkpoints_of_whole_epochs(tmp_path):
     whole = fit(Ranker(gamma=0.9, interval="epoch"), tmp_path)
     module = Ranker(gamma=0.9, interval="epoch")
     assert_same(whole, fit(module, ckpt_path=tmp_path / f"step={EPOCH}.ckpt"))
+
+
+def test_a_finished_run_is_made_longer(tmp_path):
+    module, trainer = Ranker(), make_trainer(max_epochs=2)
+    trainer.fit(module)
+    trainer.save_checkpoint(tmp_path / "two.ckpt")
+    longer = Ranker()
+    make_trainer(max_epochs=3).fit(longer, ckpt_path=tmp_path / "two.ckpt")
+    assert_same(outcome(plain_run("msvr-v2")), outcome(longer.solver))
 
 
 def test_nothing_is_in_a_checkpoint_twice(tmp_path):
@@ -224,7 +235,7 @@ def test_a_checkpoint_without_the_solver_is_refused(tmp_path):
     content = torch.load(tmp_path / "whole.ckpt", weights_only=True)
     del content["fcco"]
     torch.save(content, tmp_path / "foreign.ckpt")
-    with pytest.raises(ValueError, match=r"foreign.ckpt holds no solver's state"):
+    with pytest.raises(ValueError, match="the checkpoint holds no solver's state"):
         fit(Ranker(), ckpt_path=tmp_path / "foreign.ckpt")
 
 

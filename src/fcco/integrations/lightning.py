@@ -56,6 +56,7 @@ class SolverModule(pl.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.automatic_optimization = False
+        self._resumes = False
         self._saved: dict[str, Any] | None = None  # of a checkpoint, until the solver is there
         self._random: dict[str, Any] | None = None  # where the last step left the generators
         self._ready = False
@@ -106,18 +107,24 @@ class SolverModule(pl.LightningModule):
         checkpoint[_KEY] = {"solver": solver, "loader": at_next_epoch(loader) if self.trainer.is_last_batch else loader}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep the state until the solver is there."""
-        self._saved = checkpoint.get(_KEY)
+        """Keep the state until the solver is there; where nothing is fitted, weights alone are loaded."""
+        self._resumes, self._saved = self._fits(), checkpoint.get(_KEY)
+
+    def _fits(self) -> bool:
+        try:
+            return bool(self.trainer.state.fn == "fit")
+        except RuntimeError:  # no trainer: load_from_checkpoint
+            return False
 
     def on_train_start(self) -> None:
         """Check what ``configure_optimizers`` made, and go on from a checkpoint; Lightning has restored its part."""
         self._check()
-        saved, self._saved, self._random, self._ready = self._saved, None, None, True
-        if self.trainer.ckpt_path is None:  # weights may have been loaded, but training begins
+        resumes, saved, solver = self._resumes, self._saved, self.solver
+        self._resumes, self._saved, self._random, self._ready = False, None, None, True
+        if not resumes:
             return
         if saved is None:
-            raise ValueError(f"{self.trainer.ckpt_path} holds no solver's state: it cannot be resumed")
-        solver = self.solver
+            raise ValueError("the checkpoint holds no solver's state: it cannot be resumed")
         restored = {"objective": solver.objective.state_dict(), "optimizer": solver.optimizer.state_dict()}
         solver.load_state_dict(saved["solver"] | restored)
         self.loader.load_state_dict(saved["loader"])

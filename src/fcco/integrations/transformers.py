@@ -19,6 +19,13 @@ from fcco.sampling.batch import Batch
 from fcco.solver import Solver
 
 FILE = "fcco.pt"  # beside Trainer's own files in a checkpoint's folder
+_REFUSED = {
+    "fp16": "a gradient scaler has no place for z; take bf16",
+    "fsdp": "the solver needs whole parameters on every rank",
+    "deepspeed": "the solver needs whole parameters on every rank",
+    "auto_find_batch_size": "the loader sets the batches",
+    "torch_compile": "compile the network, then make the objective around it",
+}
 
 
 class SolverTrainer(Trainer):
@@ -32,7 +39,8 @@ class SolverTrainer(Trainer):
         solver: made when ``args`` was (which joins the ranks), with the objective on ``args.device``.
         loader: a loader of fcco, or anything that has a length, yields ``(index, *data)`` and can say in
             ``state_dict()["step"]`` how far in its epoch it is; its length is an epoch's.
-        args: Trainer's; batch sizes in it mean nothing here.
+        args: Trainer's; what it says of the optimizer (``learning_rate``, ``weight_decay``, ``optim``) and of batches
+            means nothing here: the solver and the loader have their own.
         scheduler: None: the one that ``args`` names.
         eval_dataset, compute_metrics, callbacks: Trainer's. To evaluate, override ``prediction_step`` or ``evaluate``:
             Trainer's own would call the objective as if it were the model.
@@ -161,14 +169,13 @@ class _Resume(TrainerCallback):
 
 
 def _refuse(args: TrainingArguments, scheduler: Any) -> None:
+    for name, why in _REFUSED.items():
+        if getattr(args, name, False):
+            raise ValueError(f"{name} is not supported: {why}")
     if args.gradient_accumulation_steps != 1:
         given = args.gradient_accumulation_steps
         raise ValueError(f"gradient_accumulation_steps must be 1, got {given}: a step is one draw of blocks, draw more")
-    if args.fp16:
-        raise ValueError("fp16 is not supported: a gradient scaler has no place for z; take bf16")
-    if args.fsdp or args.deepspeed:
-        raise ValueError("fsdp and deepspeed are not supported: the solver needs whole parameters on every rank")
     if args.n_gpu > 1:
         raise ValueError(f"{args.n_gpu} devices in one process are not supported: start a process a device (torchrun)")
     if isinstance(scheduler, ReduceLROnPlateau):
-        raise ValueError("ReduceLROnPlateau is not supported: nothing is evaluated here that it could look at")
+        raise ValueError("ReduceLROnPlateau is not supported: schedulers step after the solver, without a metric")
