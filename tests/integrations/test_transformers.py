@@ -13,6 +13,12 @@ from tests.trials import assert_same
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+@pytest.fixture(autouse=True)
+def _full_precision(monkeypatch):
+    """Some versions tell every later Accelerator of the process, by the environment, what one of them was asked for."""
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+
+
 def arguments(folder, **options):
     """max_grad_norm 0: z as the solver left it."""
     quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "logging_steps": 1, "save_steps": 1}
@@ -68,10 +74,9 @@ def test_the_file_is_a_checkpoint_of_fcco(tmp_path):
 
 
 def test_figures(tmp_path):
-    trainer = train("msvr-v2", tmp_path, save_strategy="no")
-    assert {"loss", "grad_norm", "learning_rate", "samples", "tracking_error", "epoch"} <= set(
-        trainer.state.log_history[0]
-    )
+    trainer = train("msvr-v2", tmp_path, save_strategy="no", max_grad_norm=1.0)
+    wanted = {"loss", "grad_norm", "learning_rate", "samples", "tracking_error", "epoch"}
+    assert wanted <= set(trainer.state.log_history[0])
     assert trainer.state.log_history[-2]["samples"] == trainer.solver.samples
 
 
@@ -110,9 +115,9 @@ def test_a_skipped_step_changes_nothing(tmp_path):
 
 
 def test_bfloat16(tmp_path):
+    plain = train("msvr-v2", tmp_path, save_strategy="no", gamma=None)
     trainer = train("msvr-v2", tmp_path, bf16=True, save_strategy="no", gamma=None)
     assert torch.isfinite(trainer.solver.u()).all()
-    plain = train("msvr-v2", tmp_path, save_strategy="no", gamma=None)
     assert not torch.equal(trainer.solver.u(), plain.solver.u())
 
 

@@ -12,6 +12,8 @@ from fcco.integrations._checks import at_next_epoch, check_loader, check_solver
 from fcco.report import Report
 from fcco.solver import Solver
 
+if tuple(int(part) for part in pl.__version__.split(".")[:2]) < (2, 5):
+    raise ImportError(f"lightning 2.5 or later is needed, got {pl.__version__}: earlier ones miscount a resumed epoch")
 _KEY = "fcco"
 _PRECISIONS = ("32-true", "bf16-mixed")
 _TWICE = ("objective", "optimizer")  # of a solver's state: Lightning's own part of a checkpoint has them
