@@ -52,7 +52,7 @@ def test_resumed_equals_uninterrupted(name, tmp_path):
     settings = {"gamma": None, "max_grad_norm": 1.0, "warmup_steps": 3}
     whole = train(name, tmp_path / "whole", **settings)
     for step in (1, EPOCH, EPOCH + 2, 3 * EPOCH - 1):
-        resume = str(tmp_path / "whole" / f"checkpoint-{step}")
+        resume = tmp_path / "whole" / f"checkpoint-{step}"
         resumed = train(name, tmp_path / "resumed", resume, save_strategy="no", **settings)
         assert_same(outcome(whole.solver), outcome(resumed.solver))
         assert whole.state.log_history[:-1] == resumed.state.log_history[:-1]  # but for the time that it took

@@ -15,7 +15,6 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoin
 from fcco import checkpoint
 from fcco.integrations._checks import at_next_epoch, check_loader, check_solver
 from fcco.report import Report
-from fcco.sampling.batch import Batch
 from fcco.solver import Solver
 
 FILE = "fcco.pt"  # beside Trainer's own files in a checkpoint's folder
@@ -101,8 +100,7 @@ class SolverTrainer(Trainer):
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """A step of the solver up to z in ``p.grad``; Trainer's loop takes the optimizer's step right after."""
-        index, *data = (part.to(self.args.device) if isinstance(part, Batch) else part for part in inputs)
-        data = [self._prepare_input(part) for part in data]
+        index, *data = (part.to(self.args.device) if hasattr(part, "to") else part for part in inputs)
         solver, optimizer = self.solver, self.solver.optimizer
         model.train()
         solver.optimizer = _Later()  # type: ignore[assignment]
@@ -122,12 +120,14 @@ class SolverTrainer(Trainer):
                 logs["tracking_error"] = self.report.tracking_error
         super().log(logs, *args)
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
+    def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args: Any, **options: Any) -> Any:
         """Train, or go on from a checkpoint's folder (True: the last one in ``args.output_dir``)."""
-        if resume_from_checkpoint is True:
-            resume_from_checkpoint = get_last_checkpoint(self.args.output_dir) or True
-        self._resume.read(resume_from_checkpoint)
-        return super().train(resume_from_checkpoint, *args, **options)
+        folder = resume_from_checkpoint
+        if folder is True:
+            folder = get_last_checkpoint(self.args.output_dir) or True  # Trainer says that there is none
+        folder = str(folder) if isinstance(folder, Path) else folder
+        self._resume.read(folder)
+        return super().train(folder, *args, **options)
 
 
 @final
