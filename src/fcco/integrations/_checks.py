@@ -1,0 +1,43 @@
+"""What every framework's loop needs of a solver and its loader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sized
+from typing import Any
+
+from torch import nn
+
+from fcco.solver import Solver
+
+
+def check_solver(solver: Any, model: nn.Module) -> None:
+    """The solver trains parameters of ``model``, which lie where they lay when it was made."""
+    if not isinstance(solver, Solver):
+        raise TypeError(f"solver must be a fcco.Solver, got {type(solver).__name__}")
+    known = {id(p) for p in model.parameters()}
+    if any(id(p) not in known for p in solver.parameters):
+        raise ValueError("the solver trains parameters that the model does not have: make the objective a part of it")
+    if solver.parameters[0].device != solver.table.device:
+        raise ValueError(
+            f"the solver was made on {solver.table.device}, the objective is on {solver.parameters[0].device}: "
+            "move the objective first, then make the Solver"
+        )
+
+
+def check_loader(loader: Any) -> None:
+    """The loader knows its length, so that nobody reads it ahead, and can tell where in an epoch it stands."""
+    if not isinstance(loader, Sized) or not isinstance(loader, Iterable):
+        raise TypeError(f"loader must be iterable and have a length, got {type(loader).__name__}")
+    if not hasattr(loader, "load_state_dict") or not hasattr(loader, "state_dict"):
+        raise TypeError(f"loader must have state_dict and load_state_dict, got {type(loader).__name__}")
+    if "step" not in loader.state_dict():
+        raise TypeError(f"the state_dict of a {type(loader).__name__} must tell 'step', its place in the epoch")
+
+
+def at_next_epoch(state: dict[str, Any]) -> dict[str, Any]:
+    """A loader's state after its epoch's last step, as that of one about to begin the next epoch.
+
+    A framework that counts to the loader's length never asks for one batch too many, so the loader itself would go
+    on with the rest of its epoch: with nothing.
+    """
+    return state | {"step": 0}

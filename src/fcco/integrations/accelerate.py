@@ -1,0 +1,53 @@
+"""Accelerate: your own loop, with the solver's state in the Accelerator's checkpoints."""
+
+from __future__ import annotations
+
+from accelerate import Accelerator, DistributedType
+
+from fcco.checkpoint import Stateful
+from fcco.solver import Solver
+
+_WHOLE = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
+
+
+def register(accelerator: Accelerator, solver: Solver, *parts: Stateful) -> None:
+    """Make ``accelerator.save_state`` and ``load_state`` hold the solver, its loader and whatever else is given.
+
+    Prepare the network, make the objective around it, and leave the optimizer to the solver: its state is part of the
+    solver's. Schedulers are stepped by hand and registered here too. The Accelerator joins the ranks, so make it before
+    the loader and the Solver. ``load_state`` goes on bit for bit, in the middle of an epoch too.
+
+    Args:
+        accelerator: without a gradient scaler and without gradient accumulation.
+        solver: on the accelerator's device.
+        parts: the loader, schedulers, ...: whatever has a ``state_dict``.
+
+    Example:
+        >>> import torch, fcco
+        >>> accelerator = Accelerator(cpu=True)
+        >>> x, y = torch.randn(1000, 20), torch.randint(10, (1000,))
+        >>> loader = fcco.BlockLoader(x, y, blocks_per_step=5, samples_per_block=32)
+        >>> network = accelerator.prepare(torch.nn.Linear(20, 10))
+        >>> objective = fcco.objectives.MultiTaskAUC(network, num_tasks=10)
+        >>> optimizer = torch.optim.Adam(objective.parameters(), lr=1e-3)
+        >>> solver = fcco.Solver(objective, optimizer, fcco.msvr_v2(alpha=0.1, beta=0.1))
+        >>> register(accelerator, solver, loader)
+        >>> for index, batch in loader:
+        ...     report = solver.step(index, batch.to(accelerator.device))
+        >>> report.step
+        6
+    """
+    if not isinstance(solver, Solver):
+        raise TypeError(f"solver must be a fcco.Solver, got {type(solver).__name__}")
+    if accelerator.mixed_precision not in ("no", "bf16"):
+        given = accelerator.mixed_precision
+        raise ValueError(f"mixed_precision must be no or bf16, got {given}: a gradient scaler has no place for z")
+    if accelerator.gradient_accumulation_steps != 1:
+        given = accelerator.gradient_accumulation_steps
+        raise ValueError(f"gradient_accumulation_steps must be 1, got {given}: a step is one draw of blocks, draw more")
+    if accelerator.distributed_type not in _WHOLE:
+        given = accelerator.distributed_type.value
+        raise ValueError(f"distributed_type {given} is not supported: the solver needs whole parameters on every rank")
+    if solver.table.device.type != accelerator.device.type:
+        raise ValueError(f"the solver was made on {solver.table.device}, the accelerator uses {accelerator.device}")
+    accelerator.register_for_checkpointing(solver, *parts)

@@ -1,0 +1,157 @@
+"""Lightning: a LightningModule whose training step is a solver's step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from fcco.integrations._checks import at_next_epoch, check_loader, check_solver
+from fcco.report import Report
+from fcco.solver import Solver
+
+if tuple(int(part) for part in pl.__version__.split(".")[:2]) < (2, 5):
+    raise ImportError(f"lightning 2.5 or later is needed, got {pl.__version__}: earlier ones miscount a resumed epoch")
+_KEY = "fcco"
+_PRECISIONS = ("32-true", "bf16-mixed")
+_TWICE = ("objective", "optimizer")  # of a solver's state: Lightning's own part of a checkpoint has them
+
+
+class SolverModule(pl.LightningModule):
+    """A LightningModule that trains by a :class:`fcco.Solver`; write its ``configure_optimizers``.
+
+    ``configure_optimizers`` sets ``self.solver`` and ``self.loader`` (a loader of fcco, or anything that has a length,
+    yields ``(index, *data)`` and can say in ``state_dict()["step"]`` how far in its epoch it is) and returns what
+    Lightning wants: the solver's optimizer, alone or with learning-rate schedulers. Lightning calls it when ranks and
+    devices are known, so make the loader there too. Schedulers are stepped here, by their interval and frequency.
+
+    Lightning's checkpoints then hold everything: ``trainer.fit(module, ckpt_path=...)`` goes on bit for bit, in the
+    middle of an epoch too. The random numbers inside steps are a stream of their own: a validation between two steps
+    does not shift it.
+
+    Example:
+        >>> import torch, fcco
+        >>> class Classifier(SolverModule):
+        ...     def __init__(self, x, y):
+        ...         super().__init__()
+        ...         self.x, self.y = x, y
+        ...         self.objective = fcco.objectives.MultiTaskAUC(torch.nn.Linear(20, 10), num_tasks=10)
+        ...
+        ...     def configure_optimizers(self):
+        ...         self.loader = fcco.BlockLoader(self.x, self.y, blocks_per_step=5, samples_per_block=32)
+        ...         optimizer = torch.optim.Adam(self.objective.parameters(), lr=1e-3)
+        ...         self.solver = fcco.Solver(self.objective, optimizer, fcco.msvr_v2(alpha=0.1, beta=0.1))
+        ...         return optimizer
+        >>> module = Classifier(torch.randn(1000, 20), torch.randint(10, (1000,)))
+        >>> quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+        >>> trainer = pl.Trainer(max_steps=4, accelerator="cpu", enable_checkpointing=False, **quiet)
+        >>> trainer.fit(module)
+        >>> module.solver.t
+        4
+    """
+
+    solver: Solver
+    loader: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self._resumes = False
+        self._saved: dict[str, Any] | None = None  # of a checkpoint, until the solver is there
+        self._random: dict[str, Any] | None = None  # where the last step left the generators
+        self._ready = False
+
+    def train_dataloader(self) -> Any:
+        """The loader that ``configure_optimizers`` made."""
+        return self.loader
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        """One step of the solver, then of the schedulers."""
+        if not self._ready:
+            raise RuntimeError(f"{type(self).__name__}.on_train_start must call super().on_train_start()")
+        index, *data = batch
+        solver, optimizer = self.solver, self.solver.optimizer
+        self._own_random()
+        solver.optimizer = self.optimizers()  # Lightning counts the steps that it takes
+        try:
+            report = solver.step(index, *data)
+        finally:
+            solver.optimizer = optimizer
+            self._random = solver._evaluator.surroundings.randomness.capture()
+        self._schedule(solver.t)
+        self.log_report(report)
+
+    def log_report(self, report: Report) -> None:
+        """What is logged of a step; override it to log something else."""
+        self.log_dict({"value": report.value, "samples": float(report.samples)})
+        if report.u is not None:
+            self.log("tracking_error", report.tracking_error)
+
+    def _schedule(self, t: int) -> None:
+        """Both kinds here and not in an epoch's hooks, which a run resumed after the last step would pass over."""
+        for config in self.trainer.lr_scheduler_configs:
+            by_step = config.interval == "step"
+            count = t if by_step else self.trainer.current_epoch + 1
+            if (by_step or self.trainer.is_last_batch) and count % config.frequency == 0:
+                config.scheduler.step()
+
+    # ------------------------------------------------------------------ resuming
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add what Lightning does not save itself; called on every rank."""
+        if not self._ready or "optimizer_states" not in checkpoint:  # before training, or the weights alone
+            return
+        self._own_random()
+        solver = {name: value for name, value in self.solver.state_dict().items() if name not in _TWICE}
+        loader = self.loader.state_dict()
+        checkpoint[_KEY] = {"solver": solver, "loader": at_next_epoch(loader) if self.trainer.is_last_batch else loader}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep the state until the solver is there; where nothing is fitted, weights alone are loaded."""
+        self._resumes, self._saved = self._fits(), checkpoint.get(_KEY)
+
+    def _fits(self) -> bool:
+        try:
+            return bool(self.trainer.state.fn == "fit")
+        except RuntimeError:  # no trainer: load_from_checkpoint
+            return False
+
+    def on_train_start(self) -> None:
+        """Check what ``configure_optimizers`` made, and go on from a checkpoint; Lightning has restored its part."""
+        self._check()
+        resumes, saved, solver = self._resumes, self._saved, self.solver
+        self._resumes, self._saved, self._random, self._ready = False, None, None, True
+        if not resumes:
+            return
+        if saved is None:
+            raise ValueError("the checkpoint holds no solver's state: it cannot be resumed")
+        restored = {"objective": solver.objective.state_dict(), "optimizer": solver.optimizer.state_dict()}
+        solver.load_state_dict(saved["solver"] | restored)
+        self.loader.load_state_dict(saved["loader"])
+        self._random = solver._evaluator.surroundings.randomness.capture()
+
+    def _own_random(self) -> None:
+        if self._random is not None:
+            self.solver._evaluator.surroundings.randomness.restore(self._random)
+
+    # ------------------------------------------------------------------ refusing
+
+    def _check(self) -> None:
+        trainer, name = self.trainer, f"{type(self).__name__}.configure_optimizers"
+        if trainer.precision not in _PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(_PRECISIONS)}, got {trainer.precision}")
+        if not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):
+            raise ValueError(f"strategy must be one device or DDP, got {type(trainer.strategy).__name__}")
+        for part in ("solver", "loader"):
+            if not hasattr(self, part):
+                raise TypeError(f"{name} must set self.{part}")
+        check_solver(self.solver, self)
+        check_loader(self.loader)
+        if trainer.optimizers != [self.solver.optimizer]:
+            raise ValueError(f"{name} must return the solver's optimizer, and no other")
+        if any(isinstance(config.scheduler, ReduceLROnPlateau) for config in trainer.lr_scheduler_configs):
+            raise ValueError("ReduceLROnPlateau is not supported: schedulers step after the solver, without a metric")
+        if trainer.train_dataloader is not self.loader:
+            raise ValueError("trainer.fit must be given no train_dataloaders: the module's own loader is used")

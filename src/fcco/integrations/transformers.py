@@ -1,0 +1,181 @@
+"""Transformers: a Trainer whose training step is a solver's step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from transformers import EvalPrediction, Trainer, TrainerCallback, TrainerState, TrainingArguments
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
+
+from fcco import checkpoint
+from fcco.integrations._checks import at_next_epoch, check_loader, check_solver
+from fcco.report import Report
+from fcco.solver import Solver
+
+FILE = "fcco.pt"  # beside Trainer's own files in a checkpoint's folder
+_REFUSED = {
+    "fp16": "a gradient scaler has no place for z; take bf16",
+    "fsdp": "the solver needs whole parameters on every rank",
+    "deepspeed": "the solver needs whole parameters on every rank",
+    "auto_find_batch_size": "the loader sets the batches",
+    "torch_compile": "compile the network, then make the objective around it",
+}
+
+
+class SolverTrainer(Trainer):
+    """A Trainer that trains by a :class:`fcco.Solver`: its model is the solver's objective, its loss F's estimate.
+
+    The solver leaves z in ``p.grad``; clipping (``max_grad_norm``, 1.0 unless you say otherwise, 0 for none), the
+    optimizer's step, the schedule, logging and checkpoints are Trainer's own. A checkpoint's folder also holds
+    ``fcco.pt``, with which ``train(resume_from_checkpoint=...)`` goes on bit for bit, in the middle of an epoch too.
+
+    Args:
+        solver: made when ``args`` was (which joins the ranks), with the objective on ``args.device``.
+        loader: a loader of fcco, or anything that has a length, yields ``(index, *data)`` and can say in
+            ``state_dict()["step"]`` how far in its epoch it is; its length is an epoch's.
+        args: Trainer's; what it says of the optimizer (``learning_rate``, ``weight_decay``, ``optim``) and of batches
+            means nothing here: the solver and the loader have their own.
+        scheduler: None: the one that ``args`` names.
+        eval_dataset, compute_metrics, callbacks: Trainer's. To evaluate, override ``prediction_step`` or ``evaluate``:
+            Trainer's own would call the objective as if it were the model.
+
+    Example:
+        >>> import tempfile, torch, fcco
+        >>> x, y = torch.randn(1000, 20), torch.randint(10, (1000,))
+        >>> loader = fcco.BlockLoader(x, y, blocks_per_step=5, samples_per_block=32)
+        >>> objective = fcco.objectives.MultiTaskAUC(torch.nn.Linear(20, 10), num_tasks=10)
+        >>> optimizer = torch.optim.AdamW(objective.parameters(), lr=1e-3)
+        >>> solver = fcco.Solver(objective, optimizer, fcco.msvr_v2(alpha=0.1, beta=0.1))
+        >>> quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True}
+        >>> args = TrainingArguments(tempfile.mkdtemp(), max_steps=4, save_strategy="no", **quiet)
+        >>> SolverTrainer(solver, loader, args).train().global_step
+        {'train_runtime': ...}
+        4
+    """
+
+    def __init__(
+        self,
+        solver: Solver,
+        loader: Any,
+        args: TrainingArguments,
+        *,
+        scheduler: LRScheduler | None = None,
+        eval_dataset: Any = None,
+        compute_metrics: Callable[[EvalPrediction], dict[str, Any]] | None = None,
+        callbacks: list[TrainerCallback] | None = None,
+    ) -> None:
+        if not isinstance(solver, Solver):
+            raise TypeError(f"solver must be a fcco.Solver, got {type(solver).__name__}")
+        _refuse(args, scheduler)
+        if eval_dataset is not None and not self._evaluates():
+            raise TypeError("eval_dataset needs a prediction_step of your own: Trainer's would call the objective")
+        self.solver, self.loader = solver, loader
+        self.report: Report | None = None  # of the last step
+        args.ignore_data_skip = True  # a loader goes on by itself where its state says
+        super().__init__(
+            model=solver.objective,
+            args=args,
+            eval_dataset=eval_dataset,
+            compute_metrics=compute_metrics,
+            callbacks=callbacks,
+            optimizers=(solver.optimizer, scheduler),
+        )
+        check_solver(solver, self.model)
+        check_loader(loader)
+        self._resume = _Resume(solver, loader)
+        self.add_callback(self._resume)
+
+    @classmethod
+    def _evaluates(cls) -> bool:
+        return cls.prediction_step is not Trainer.prediction_step or cls.evaluate is not Trainer.evaluate
+
+    def get_train_dataloader(self) -> Any:
+        """The loader as it is: its draws are each rank's own already."""
+        return self.loader
+
+    def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        """A step of the solver up to z in ``p.grad``; Trainer's loop takes the optimizer's step right after."""
+        index, *data = (part.to(self.args.device) if hasattr(part, "to") else part for part in inputs)
+        solver, optimizer = self.solver, self.solver.optimizer
+        model.train()
+        solver.optimizer = _Later()  # type: ignore[assignment]
+        try:
+            with self.accelerator.autocast():
+                self.report = solver.step(index, *data)
+        finally:
+            solver.optimizer = optimizer
+        value = self.report.f
+        return torch.tensor(torch.nan, device=self.args.device) if value is None else value.mean()
+
+    def log(self, logs: dict[str, float], *args: Any) -> None:
+        """Trainer's figures of a step, with the solver's."""
+        if "loss" in logs and self.report is not None:
+            logs["samples"] = self.report.samples
+            if self.report.u is not None:
+                logs["tracking_error"] = self.report.tracking_error
+        super().log(logs, *args)
+
+    def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args: Any, **options: Any) -> Any:
+        """Train, or go on from a checkpoint's folder (True: the last one in ``args.output_dir``)."""
+        folder = resume_from_checkpoint
+        if folder is True:
+            folder = get_last_checkpoint(self.args.output_dir) or True  # Trainer says that there is none
+        folder = str(folder) if isinstance(folder, Path) else folder
+        self._resume.read(folder)
+        return super().train(folder, *args, **options)
+
+
+@final
+class _Later:
+    """In the optimizer's place during the solver's step: Trainer takes the step itself."""
+
+    def step(self) -> None: ...
+
+
+@final
+class _Resume(TrainerCallback):
+    """Writes and reads ``fcco.pt``."""
+
+    def __init__(self, solver: Solver, loader: Any) -> None:
+        self._solver, self._loader = solver, loader
+        self._path: Path | None = None
+
+    def read(self, folder: str | bool | None) -> None:
+        """Where training is to go on from, once Trainer has restored its part."""
+        self._path = Path(folder) / FILE if isinstance(folder, str) else None
+        if self._path is not None and not self._path.exists():
+            raise FileNotFoundError(f"no solver's state at {self._path}: this checkpoint cannot be resumed")
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
+        if self._path is None:
+            return
+        checkpoint.load(self._path, self._solver, self._loader)
+        if state.global_step % len(self._loader) == 0:
+            self._loader.load_state_dict(at_next_epoch(self._loader.state_dict()))
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
+        """Trainer counts the batches of a resumed epoch from 0: say where in it we are."""
+        whole, rest = divmod(state.global_step, len(self._loader))
+        state.epoch = whole + rest / len(self._loader)
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
+        folder = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+        checkpoint.save(folder / FILE, self._solver, self._loader)
+
+
+def _refuse(args: TrainingArguments, scheduler: Any) -> None:
+    for name, why in _REFUSED.items():
+        if getattr(args, name, False):
+            raise ValueError(f"{name} is not supported: {why}")
+    if args.gradient_accumulation_steps != 1:
+        given = args.gradient_accumulation_steps
+        raise ValueError(f"gradient_accumulation_steps must be 1, got {given}: a step is one draw of blocks, draw more")
+    if args.n_gpu > 1:
+        raise ValueError(f"{args.n_gpu} devices in one process are not supported: start a process a device (torchrun)")
+    if isinstance(scheduler, ReduceLROnPlateau):
+        raise ValueError("ReduceLROnPlateau is not supported: schedulers step after the solver, without a metric")
