@@ -28,7 +28,7 @@ from fcco.objective import Objective
 from fcco.ranks import average_over_ranks
 from fcco.report import Diagnosis, Oracle, Report
 from fcco.reservoir import Reservoir
-from fcco.rewind import Snapshot, copy_into, uninterrupted
+from fcco.rewind import Snapshot, uninterrupted
 from fcco.trackers import MSVR, Values, combine, floor
 from fcco.watch import CorrectionWatch
 
@@ -229,12 +229,12 @@ class Solver:
             self._raise_nonfinite(draw)
 
     def _commit(self, t: int, draw: Draw, u_old: Tensor, u_t: Tensor, looks: list[Look]) -> Report:
-        """Store u_t, z_t and w_t, take the optimizer's step; nothing before this line was kept."""
+        """Take the optimizer's step and store u_t, z_t and w_t; nothing before this line was kept."""
         now, index = looks[0], draw.index
         drawn, decay = self._evaluator.samples(index, draw.data), self.method.tracker.decay(t)
         with uninterrupted():
-            self._store(t, draw)
-            self.table.write(index, u_old, u_t, decay)
+            self._move(t, draw)
+            self.table.write(index, u_old, u_t, decay)  # only now: the optimizer may have raised
             self.samples += drawn
             self.oracle = self.oracle.plus(
                 g=drawn * len(looks),
@@ -242,24 +242,27 @@ class Solver:
                 jvp=drawn * sum(look.jvp is not None for look in looks),
             )
             self.t = t
-            self.optimizer.step()
         return Report(t, self.samples, self.oracle, False, now.f, u_t, now.g)
 
-    def _store(self, t: int, draw: Draw | Pass) -> None:
+    def _move(self, t: int, draw: Draw | Pass) -> None:
+        """Keep z_t and w_t, and let the optimizer step from there.
+
+        Both are copies beside the old ones, not over them: ``_all_or_nothing`` goes back to those where the optimizer
+        raises. They are made before it, since it may write into ``p.grad`` as well as into the weights.
+        """
         draw.settle()
         grads = gradients(self.parameters)
         if self.method.estimator.remembers:
-            if self._z is None:
-                self._z = [torch.empty_like(gradient) for gradient in grads]
-            copy_into(self._z, grads)
+            self._z = [gradient.clone() for gradient in grads]
         if self.previous is not None:
-            copy_into(self.previous, self.parameters)
+            self.previous = [p.detach().clone() for p in self.parameters]
         if self._reservoir is not None:
             self._reservoir.offer(t)
         if self.normalize:
             norm = torch.nn.utils.get_total_norm(grads)
             self._norm = torch.where(norm > 0, norm, 1.0)
             torch._foreach_div_(grads, self._norm)
+        self.optimizer.step()
 
     def _first_weights(self, k: Weights) -> Weights:
         """z_1 = G_1 where no z_0 was given."""
@@ -300,21 +303,27 @@ class Solver:
     @contextmanager
     def _all_or_nothing(self) -> Iterator[Snapshot]:
         """Where the step fails: weights, u, z, buffers, random state and counters as they were before it."""
-        names = ("t", "samples", "oracle", "anchor", "previous", "_z", "_renew", "_anchored_at")
+        names = ("t", "samples", "oracle", "anchor", "previous", "_z", "_norm", "_renew", "_anchored_at")
         before = {name: getattr(self, name) for name in names}
         visited = self.table.visited.clone() if self._anchor_is_due(self.t + 1) else None
         z = None if self.method.estimator.remembers else [p.grad for p in self.parameters]  # it lies nowhere else
+        reservoir = None if self._reservoir is None else self._reservoir.state_dict()
         saved = self._evaluator.surroundings.capture()
         try:
             yield saved
         except BaseException:
-            for name, value in before.items():
-                setattr(self, name, value)
-            if visited is not None:
-                self.table.unfill(visited)
-            for p, gradient in zip(self.parameters, z or [None] * len(self.parameters), strict=True):
-                p.grad = gradient
-            self._evaluator.surroundings.restore(saved)
+            if self.t > before["t"]:  # a Ctrl-C that was held back until the step was taken
+                raise
+            with uninterrupted():
+                for name, value in before.items():
+                    setattr(self, name, value)
+                if visited is not None:
+                    self.table.unfill(visited)
+                if self._reservoir is not None and reservoir is not None:
+                    self._reservoir.load_state_dict(reservoir)
+                for p, gradient in zip(self.parameters, z or [None] * len(self.parameters), strict=True):
+                    p.grad = gradient
+                self._evaluator.surroundings.restore(saved)
             raise
 
     def _raise_nonfinite(self, draw: Draw | Pass) -> None:
