@@ -1,6 +1,6 @@
 """Evaluate at earlier weights, with the same xi: parameters, buffers and random state are put back after.
 
-Values are copied in place, never swapped by pointer, so that DDP, torch.compile and hooks keep working.
+Values are copied in place, never swapped by pointer, so that DDP, FSDP2, torch.compile and hooks keep working.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+
+from fcco.sharded import parts
 
 NOTHING: AbstractContextManager[None] = nullcontext()
 
@@ -180,8 +182,8 @@ class Surroundings:
 
 @torch.no_grad()
 def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """targets <- sources, in place."""
-    torch._foreach_copy_(list(targets), list(sources))
+    """targets <- sources, in place; of sharded tensors this rank's part."""
+    torch._foreach_copy_(parts(targets), parts(sources))
 
 
 def rewound(parameters: Sequence[Tensor], weights: Sequence[Tensor] | None) -> AbstractContextManager[None]:
@@ -191,8 +193,7 @@ def rewound(parameters: Sequence[Tensor], weights: Sequence[Tensor] | None) -> A
 
 @contextmanager
 def _rewound(parameters: Sequence[Tensor], weights: Sequence[Tensor]) -> Iterator[None]:
-    with torch.no_grad():
-        kept = [p.detach().clone() for p in parameters]
+    kept = [tensor.detach().clone() for tensor in parts(parameters)]
     try:
         copy_into(parameters, weights)
         yield

@@ -19,16 +19,16 @@ from fcco.anchor import Anchor, make_anchor
 from fcco.blocks import BlockTable
 from fcco.diagnose import exact_figures
 from fcco.estimators import Weights
-from fcco.evaluate import Draw, Evaluator, Look, NonFiniteError, all_finite, clear, gradients, name_blocks
+from fcco.evaluate import Draw, Evaluator, Look, NonFiniteError, clear, gradients, name_blocks
 from fcco.fullpass import FullPass
 from fcco.memory.memory import Memory
 from fcco.memory.step import Pass, memory_step
 from fcco.methods import Method
 from fcco.objective import Objective
-from fcco.ranks import average_over_ranks
 from fcco.report import Diagnosis, Oracle, Report
 from fcco.reservoir import Reservoir
 from fcco.rewind import Snapshot, uninterrupted
+from fcco.sharded import parts
 from fcco.trackers import MSVR, Values, combine, floor
 from fcco.watch import CorrectionWatch
 
@@ -166,7 +166,7 @@ class Solver:
     def _step(self, t: int, index: Tensor, data: tuple[Any, ...], before: Snapshot) -> Report:
         method = self.method
         if self.previous is None and (method.tracker.looks_back or method.estimator.looks_back):
-            self.previous = [p.detach().clone() for p in self.parameters]  # w_0 = w_1
+            self.previous = [tensor.detach().clone() for tensor in parts(self.parameters)]  # w_0 = w_1
         if self._anchor_is_due(t):
             self._renew_anchor(t)
         u, new = self.table.read(index)  # u_{t-1}
@@ -214,18 +214,18 @@ class Solver:
     def _finish_z(self, k: Weights, draw: Draw | Pass) -> None:
         """``p.grad`` holds the scaled sum of G's: make it z_t, projected; nothing is stored yet."""
         grads = gradients(self.parameters)
-        everywhere = True if self.table.world == 1 else average_over_ranks(grads, draw.finite.all())
+        everywhere = True if self.table.world == 1 else self._evaluator.average(grads, draw.finite.all())
         watched = [*grads, *draw.seen]
         if self._z is not None and k.z != 0.0:
             torch._foreach_add_(grads, self._z, alpha=k.z)
         if self.anchor is not None and k.full is not None:
             torch._foreach_add_(grads, self.anchor.gradient, alpha=k.full)
         if self.radius is not None or self.normalize:
-            norm = torch.nn.utils.get_total_norm(grads)
+            norm = self._evaluator.norm(grads)
             watched.append(norm)  # z / inf would be a step that stands still
         if self.radius is not None:
             torch._foreach_mul_(grads, (self.radius / norm).clamp(max=1.0))
-        if not (all_finite(watched) and bool(everywhere)):
+        if not (self._evaluator.all_finite(watched) and bool(everywhere)):
             self._raise_nonfinite(draw)
 
     def _commit(self, t: int, draw: Draw, u_old: Tensor, u_t: Tensor, looks: list[Look]) -> Report:
@@ -255,11 +255,11 @@ class Solver:
         if self.method.estimator.remembers:
             self._z = [gradient.clone() for gradient in grads]
         if self.previous is not None:
-            self.previous = [p.detach().clone() for p in self.parameters]
+            self.previous = [tensor.detach().clone() for tensor in parts(self.parameters)]
         if self._reservoir is not None:
             self._reservoir.offer(t)
         if self.normalize:
-            norm = torch.nn.utils.get_total_norm(grads)
+            norm = self._evaluator.norm(grads)
             self._norm = torch.where(norm > 0, norm, 1.0)
             torch._foreach_div_(grads, self._norm)
         self.optimizer.step()
@@ -347,10 +347,13 @@ class Solver:
 
     @property
     def z(self) -> list[Tensor] | None:
-        """z_t, a tensor a parameter; None before the first step. Plain estimators keep it in ``p.grad`` only."""
+        """z_t, a tensor a parameter; None before the first step. Plain estimators keep it in ``p.grad`` only.
+
+        Of parameters that fully_shard has spread over ranks: this rank's parts.
+        """
         if self._z is not None:
             return self._z
-        grads = [p.grad for p in self.parameters if p.grad is not None]
+        grads = parts(p.grad for p in self.parameters if p.grad is not None)
         if self.t == 0 or len(grads) < len(self.parameters):
             return None
         return grads if self._norm is None else [gradient * self._norm for gradient in grads]
