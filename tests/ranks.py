@@ -138,11 +138,12 @@ def sharded(model):
 WRAPS = {"ddp": DistributedDataParallel, "fsdp": sharded}
 
 
-def make(name, seed=0, dropout=0.0, wrap=None, **options):
+def make(name, seed=0, dropout=0.0, wrap=None, forward_mode=True, **options):
     """A solver on this rank, and the data."""
     torch.manual_seed(seed)
     x = data()
     objective = Curved(log=name == "scent", dropout=dropout)
+    objective.forward_mode = forward_mode
     if wrap is not None:
         objective.model = WRAPS[wrap](objective.model)
     optimizer = torch.optim.Adam(objective.parameters(), lr=0.03)

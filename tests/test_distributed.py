@@ -247,3 +247,25 @@ def test_what_cannot_be_sharded_is_refused_by_name(how, says, pair):
     for kind, said, _ in pair.run(ranks.shard_badly, how=how):
         assert kind == "ValueError", said
         assert re.search(says, said)
+
+
+# ---------------------------------------------------------------------- DDP
+
+
+@pytest.mark.parametrize("name", ["sox", "msvr-v1", "msvr-v2", "msvr-v3", "msvr-v1-sp", "msvr-v2-sp"])
+def test_two_ranks_under_ddp_equal_one_on_the_joined_batch(name, pair):
+    assert_close(pair.run(ranks.train, name=name, wrap="ddp"), alone(name))
+
+
+@pytest.mark.parametrize("name", ["msvr-v1-sp", "msvr-v2-sp"])
+def test_jacobian_vector_products_by_double_backward_under_ddp(name, pair):
+    assert_close(pair.run(ranks.train, name=name, wrap="ddp", forward_mode=False), alone(name))
+
+
+@pytest.mark.parametrize("how", ["g", "gradient"])
+def test_not_finite_on_one_rank_raises_on_both_under_ddp(how, pair):
+    healthy, spoilt = pair.run(ranks.fail_once, name="msvr-v2", how=how, t=4, wrap="ddp")
+    assert "another rank" in healthy[0][0]
+    assert spoilt[0][1] == [1]
+    assert (healthy[1], spoilt[1]) == (True, True)
+    assert_close([healthy[2], spoilt[2]], alone("msvr-v2", 6))
