@@ -1,4 +1,4 @@
-"""Wrapped models: DDP, torch.compile, hooks and autocast see the same steps."""
+"""Wrapped models: DDP, FSDP2, torch.compile, hooks and autocast see the same steps."""
 
 import shutil
 
@@ -6,9 +6,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import fcco
+from fcco.sharded import whole
 
 M, B1, B2, D = 6, 2, 4, 5
 
@@ -58,6 +61,18 @@ def test_a_model_under_ddp_takes_the_same_steps(name, tmp_path):
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:
         close(run(DistributedDataParallel(net()), name), plain)
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("name", ["sox", "msvr-v1", "msvr-v2", "msvr-v3"])
+def test_a_model_under_fsdp_takes_the_same_steps(name, tmp_path):
+    """One rank: nothing is spread, but the parameters are another kind of tensor; tests/test_distributed.py has two."""
+    plain = run(net(), name, radius=0.3)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        found = run(fully_shard(net(), mesh=init_device_mesh("cpu", (1,))), name, radius=0.3)
+        close([whole(p) for p in found], plain)
     finally:
         dist.destroy_process_group()
 

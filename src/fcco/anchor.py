@@ -11,7 +11,7 @@ from torch import Tensor
 from fcco.blocks import BlockTable
 from fcco.evaluate import Evaluator, clear, gradients
 from fcco.fullpass import FullPass, full_gradient, full_values, refuse_nonfinite, suspects
-from fcco.sharded import parts
+from fcco.sharded import copies
 from fcco.trackers import Coefficient, floor
 
 
@@ -49,5 +49,4 @@ def make_anchor(evaluator: Evaluator, table: BlockTable, full_pass: FullPass, be
     grads = gradients(evaluator.parameters)
     if not bool(evaluator.average(grads, torch.isfinite(g).all()) & evaluator.all_finite(grads)):
         refuse_nonfinite(table, g, lambda: suspects(evaluator, table, full_pass, u))
-    weights = [tensor.detach().clone() for tensor in parts(evaluator.parameters)]
-    return Anchor(weights, g, u, [gradient.clone() for gradient in grads]), samples
+    return Anchor(copies(evaluator.parameters), g, u, copies(grads)), samples

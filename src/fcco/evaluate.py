@@ -17,6 +17,7 @@ from fcco import _checks, jvp, sharded
 from fcco.objective import Objective
 from fcco.ranks import average_over_ranks, sum_over_ranks
 from fcco.rewind import NOTHING, Snapshot, Surroundings, rewound
+from fcco.sharded import copies
 
 
 class NonFiniteError(ValueError):
@@ -182,17 +183,18 @@ class Evaluator:
             raise ValueError(f"inner must return a tensor on {index.device} (as u is), got one on {g.device}")
         return g
 
-    def at(self, weights: Sequence[Tensor] | None) -> AbstractContextManager[None]:
-        """Within the block the parameters hold ``weights`` (None: as they are)."""
-        if weights is None or not self._gathering:
-            return rewound(self.parameters, weights)
-        return self._gathered_afresh(weights)
+    def at(
+        self, weights: Sequence[Tensor] | None, kept: Sequence[Tensor] | None = None
+    ) -> AbstractContextManager[None]:
+        """Within the block the parameters hold ``weights``, as in :func:`fcco.rewind.rewound`."""
+        change = rewound(self.parameters, weights, kept)
+        return self._gathered_afresh(change) if weights is not None and self._gathering else change
 
     @contextmanager
-    def _gathered_afresh(self, weights: Sequence[Tensor]) -> Iterator[None]:
+    def _gathered_afresh(self, change: AbstractContextManager[None]) -> Iterator[None]:
         """FSDP may keep what it gathered for one pass for the next, which is to see other weights."""
         try:
-            with rewound(self.parameters, weights):
+            with change:
                 sharded.reshard(self._gathering)
                 yield
         finally:
@@ -240,6 +242,7 @@ class Draw:
         self._before = before
         self._after: Snapshot | None = None
         self._last: Sequence[Tensor] | str | None = "nothing"  # where the last look was taken
+        self.now: list[Tensor] | None = None  # a copy of w_t, made for a look elsewhere after the one at w_t
         self.seen: list[Tensor] = []  # (B, ...) each: what has to be finite
         self._looks: list[tuple[Sequence[Tensor] | None, Tensor, float]] = []
 
@@ -260,9 +263,11 @@ class Draw:
             self._after = evaluator.surroundings.capture()
         if not isinstance(self._last, str):
             evaluator.surroundings.restore(self._before)
+        if self._last is None and weights is not None:  # the graph of the look at w_t is gone: room for a copy
+            self.now = copies(evaluator.parameters)
         self._last = weights
         at = f = None
-        with evaluator.at(weights), evaluator.no_sync():
+        with evaluator.at(weights, self.now), evaluator.no_sync():
             with torch.set_grad_enabled(weight is not None or tangents is not None):
                 if tangents is None:
                     g, product = evaluator.inner(index, self.data), None

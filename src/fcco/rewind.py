@@ -18,7 +18,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from fcco.sharded import parts
+from fcco.sharded import copies, parts
 
 NOTHING: AbstractContextManager[None] = nullcontext()
 
@@ -186,14 +186,19 @@ def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     torch._foreach_copy_(parts(targets), parts(sources))
 
 
-def rewound(parameters: Sequence[Tensor], weights: Sequence[Tensor] | None) -> AbstractContextManager[None]:
-    """Within the block the parameters hold ``weights`` (None: as they are); after it, what they held before."""
-    return NOTHING if weights is None else _rewound(parameters, weights)
+def rewound(
+    parameters: Sequence[Tensor], weights: Sequence[Tensor] | None, kept: Sequence[Tensor] | None = None
+) -> AbstractContextManager[None]:
+    """Within the block the parameters hold ``weights`` (None: as they are); after it, what they held before.
+
+    Args:
+        kept: a copy of what they hold, where there is one already.
+    """
+    return NOTHING if weights is None else _rewound(parameters, weights, copies(parameters) if kept is None else kept)
 
 
 @contextmanager
-def _rewound(parameters: Sequence[Tensor], weights: Sequence[Tensor]) -> Iterator[None]:
-    kept = [tensor.detach().clone() for tensor in parts(parameters)]
+def _rewound(parameters: Sequence[Tensor], weights: Sequence[Tensor], kept: Sequence[Tensor]) -> Iterator[None]:
     try:
         copy_into(parameters, weights)
         yield

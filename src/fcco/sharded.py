@@ -59,16 +59,25 @@ def _over_all_ranks(p: Any, world: int) -> bool:
     return bool(p.device_mesh.ndim == 1 and p.device_mesh.size() == world)
 
 
-@torch.no_grad()
-def part(tensor: Tensor) -> Tensor:
+def part(tensor: Any) -> Tensor:
     """This rank's part of a tensor, in the same memory; a tensor that is not sharded is its own part."""
-    mine: Tensor = tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+    if not is_sharded(tensor):
+        return tensor  # type: ignore[no-any-return]
+    with torch.no_grad():  # else it would be a new tensor with a graph
+        mine: Tensor = tensor.to_local()
     return mine
 
 
 def parts(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """:func:`part` of each."""
-    return [part(tensor) for tensor in tensors] if _sharded_kind() else list(tensors)
+    """:func:`part` of each; quick where nothing is sharded, as it is asked several times a step."""
+    given, kind = list(tensors), _sharded_kind()
+    return [part(tensor) for tensor in given] if any(isinstance(tensor, kind) for tensor in given) else given
+
+
+@torch.no_grad()
+def copies(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Copies of this rank's parts."""
+    return [tensor.clone() for tensor in parts(tensors)]
 
 
 def joined(mine: Tensor, like: Any) -> Tensor:

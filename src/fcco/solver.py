@@ -28,7 +28,7 @@ from fcco.objective import Objective
 from fcco.report import Diagnosis, Oracle, Report
 from fcco.reservoir import Reservoir
 from fcco.rewind import Snapshot, uninterrupted
-from fcco.sharded import parts
+from fcco.sharded import copies, parts
 from fcco.trackers import MSVR, Values, combine, floor
 from fcco.watch import CorrectionWatch
 
@@ -166,7 +166,7 @@ class Solver:
     def _step(self, t: int, index: Tensor, data: tuple[Any, ...], before: Snapshot) -> Report:
         method = self.method
         if self.previous is None and (method.tracker.looks_back or method.estimator.looks_back):
-            self.previous = [tensor.detach().clone() for tensor in parts(self.parameters)]  # w_0 = w_1
+            self.previous = copies(self.parameters)  # w_0 = w_1
         if self._anchor_is_due(t):
             self._renew_anchor(t)
         u, new = self.table.read(index)  # u_{t-1}
@@ -253,9 +253,9 @@ class Solver:
         draw.settle()
         grads = gradients(self.parameters)
         if self.method.estimator.remembers:
-            self._z = [gradient.clone() for gradient in grads]
+            self._z = copies(grads)
         if self.previous is not None:
-            self.previous = [tensor.detach().clone() for tensor in parts(self.parameters)]
+            self.previous = copies(self.parameters) if draw.now is None else draw.now
         if self._reservoir is not None:
             self._reservoir.offer(t)
         if self.normalize:

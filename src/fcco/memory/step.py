@@ -32,6 +32,7 @@ class Pass:
     def __init__(self, batch: Batch, finite: Tensor) -> None:
         self.index, self.data, self.finite = batch.id, (batch,), finite
         self.seen: list[Tensor] = []  # the outputs are looked at before they are used
+        self.now: list[Tensor] | None = None  # nobody looks elsewhere
 
     def culprits(self) -> list[int]:
         """The finiteness of outputs is checked one by one; no more is known of a gradient."""
