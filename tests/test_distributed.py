@@ -168,7 +168,7 @@ def test_what_two_ranks_cannot_share(function, says, pair):
 
 # ---------------------------------------------------------------------- FSDP2: every rank holds its part of the weights
 
-SHARDED = ("sox", "soap", "msvr-v1", "msvr-v2", "msvr-v3", "sonx")
+SHARDED = [name for name in fcco.METHODS if not name.endswith("-sp")]
 
 
 @pytest.mark.parametrize("name", SHARDED)
@@ -252,7 +252,7 @@ def test_what_cannot_be_sharded_is_refused_by_name(how, says, pair):
 # ---------------------------------------------------------------------- DDP
 
 
-@pytest.mark.parametrize("name", ["sox", "msvr-v1", "msvr-v2", "msvr-v3", "msvr-v1-sp", "msvr-v2-sp"])
+@pytest.mark.parametrize("name", fcco.METHODS)
 def test_two_ranks_under_ddp_equal_one_on_the_joined_batch(name, pair):
     assert_close(pair.run(ranks.train, name=name, wrap="ddp"), alone(name))
 
