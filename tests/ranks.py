@@ -10,10 +10,12 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 import fcco
 from fcco import checkpoint
 from fcco.blocks import rank_and_world
+from fcco.sharded import joined, whole
 from tests.trials import FINITE_SUM, recipe
 
 BLOCKS, SAMPLES, FEATURES = 8, 5, 3
@@ -57,6 +59,7 @@ def serve(rank, world, store, pipe):
     """A rank's life: do what is asked, answer, until there is nothing more to do."""
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", "`torch.jit.script` is", DeprecationWarning)  # torch's own, as in pyproject.toml
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)  # nobody writes into it
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -122,11 +125,27 @@ def full_pass(x):
         yield index, rows, torch.full(rows.shape[:2], 1 / SAMPLES, dtype=torch.float64)
 
 
-def make(name, seed=0, dropout=0.0, **options):
+def sharded(model):
+    """FSDP2 over all ranks: the first layer by itself, the rest together."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (rank_and_world()[1],))
+    fully_shard(model[0], mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+WRAPS = {"ddp": DistributedDataParallel, "fsdp": sharded}
+
+
+def make(name, seed=0, dropout=0.0, wrap=None, forward_mode=True, **options):
     """A solver on this rank, and the data."""
     torch.manual_seed(seed)
     x = data()
     objective = Curved(log=name == "scent", dropout=dropout)
+    objective.forward_mode = forward_mode
+    if wrap is not None:
+        objective.model = WRAPS[wrap](objective.model)
     optimizer = torch.optim.Adam(objective.parameters(), lr=0.03)
     if name in FINITE_SUM:
         options["full_pass"] = lambda: full_pass(x)
@@ -141,8 +160,8 @@ def outcome(solver):
     state = solver.state_dict()
     return {
         "t": solver.t,
-        "weights": [p.detach().clone() for p in solver.parameters],
-        "z": [z.clone() for z in solver.z],
+        "weights": [whole(p.detach()).clone() for p in solver.parameters],
+        "z": [whole(joined(z, p)).clone() for z, p in zip(solver.z, solver.parameters, strict=True)],
         "previous": state["previous"],
         "rows": state["table"]["rows"],
         "visited": state["table"]["visited"],
@@ -164,9 +183,9 @@ def train(name, first=1, last=LAST, load=None, save=None, **options):
     return outcome(solver)
 
 
-def train_on_draws(load=None, save=None, steps=5, seed=0):
+def train_on_draws(load=None, save=None, steps=5, seed=0, **options):
     """Dropout, a BlockSampler and samples from the global generator: every rank has its own randomness."""
-    solver, x = make("msvr-v2", seed=seed, dropout=0.3)
+    solver, x = make("msvr-v2", seed=seed, dropout=0.3, **options)
     torch.manual_seed(50 * seed + rank_and_world()[0])
     sampler = fcco.BlockSampler(BLOCKS, 4, seed=seed)
     if load is not None:
@@ -180,16 +199,17 @@ def train_on_draws(load=None, save=None, steps=5, seed=0):
     if save is not None:
         fcco.save(save, solver, sampler)
         dist.barrier()
-    return outcome(solver), drawn, torch.get_rng_state(), (solver.samples, solver.oracle.g)
+    kept = {name: whole(value) for name, value in solver.kept().items()}
+    return outcome(solver), drawn, torch.get_rng_state(), (solver.samples, solver.oracle.g), kept
 
 
-def fail_once(name, how, t, nonfinite="raise"):
+def fail_once(name, how, t, nonfinite="raise", wrap=None):
     """A step t that one rank cannot take; then it and the next two as they should be.
 
     Returns:
         what was raised (or whether it was skipped), whether anything had changed, and the outcome.
     """
-    solver, x = make(name, nonfinite=nonfinite)
+    solver, x = make(name, nonfinite=nonfinite, wrap=wrap)
     for step in range(1, t):
         solver.step(*batch(step, x))
     before = None if t == 1 else outcome(solver)
@@ -209,6 +229,47 @@ def fail_once(name, how, t, nonfinite="raise"):
     return raised, unchanged, outcome(solver)
 
 
+def refuse_once(name, wrap, t=3):
+    """An optimizer that raises at step t; then it and the next two as they should be."""
+    solver, x = make(name, wrap=wrap)
+    for step in range(1, t):
+        solver.step(*batch(step, x))
+    before, raised = outcome(solver), None
+
+    def refuse(*_):
+        raise MemoryError("refused")
+
+    handle = solver.optimizer.register_step_pre_hook(refuse)
+    try:
+        solver.step(*batch(t, x))
+    except MemoryError as error:
+        raised = str(error)
+    handle.remove()
+    unchanged = solver.t == t - 1 and _equal(before, outcome(solver))
+    for step in range(t, t + 3):
+        solver.step(*batch(step, x))
+    return raised, unchanged, outcome(solver)
+
+
+def shard_badly(how):
+    """Parameters spread over ranks in ways that the solver does not know."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    objective = Curved()
+    if how == "single point":
+        sharded(objective.model)
+    elif how == "objective":
+        fully_shard(objective, mesh=init_device_mesh("cpu", (2,)))
+    elif how == "tensor parallel":
+        parallelize_module(objective.model, init_device_mesh("cpu", (2,)), {"0": ColwiseParallel()})
+    else:
+        fully_shard(objective.model, mesh=init_device_mesh("cpu", (2, 1), mesh_dim_names=("a", "b"))["b"])
+    name = "msvr-v1-sp" if how == "single point" else "msvr-v1"
+    fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.1), recipe(name), radius=1.0)
+
+
 def _equal(a, b):
     lists = [(a[key], b[key]) for key in ("weights", "z", "previous", "adam") if a[key] is not None]
     return torch.equal(a["rows"], b["rows"]) and all(
@@ -216,8 +277,8 @@ def _equal(a, b):
     )
 
 
-def diagnose(name):
-    solver, x = make(name)
+def diagnose(name, wrap=None):
+    solver, x = make(name, wrap=wrap)
     for t in range(1, 4):
         solver.step(*batch(t, x))
     found = solver.diagnose(lambda: full_pass(x))

@@ -15,9 +15,10 @@ SOURCE = ROOT / "src" / "fcco"
 OUTSIDE = ("lab", "integrations")  # may use anything, and nothing of the core may use them
 # A module of the core, or a package of it as a whole, imports only from rows above its own.
 LAYERS = (
-    ("_checks",),
+    ("_checks", "sharded"),
     ("schedules", "objective", "blocks", "rewind", "jvp", "report", "reservoir", "adaptive"),
-    ("trackers", "estimators", "evaluate", "ranks", "checkpoint", "sampling"),
+    ("trackers", "estimators", "ranks", "checkpoint", "sampling"),
+    ("evaluate",),
     ("methods", "fullpass", "objectives", "watch"),
     ("anchor", "diagnose", "memory", "_arguments"),
     ("state",),

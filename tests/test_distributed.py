@@ -1,6 +1,7 @@
 """Two ranks: each on its own blocks, together equal to one rank on the joined batch. Real processes, joined by gloo."""
 
 import functools
+import re
 
 import pytest
 import torch
@@ -163,3 +164,108 @@ def test_each_rank_has_its_own_blocks(pair):
 def test_what_two_ranks_cannot_share(function, says, pair):
     for kind, said, _ in pair.run(function):
         assert (kind, said) == ("ValueError", says)
+
+
+# ---------------------------------------------------------------------- FSDP2: every rank holds its part of the weights
+
+SHARDED = [name for name in fcco.METHODS if not name.endswith("-sp")]
+
+
+@pytest.mark.parametrize("name", SHARDED)
+def test_sharded_parameters_take_the_same_steps(name, pair):
+    assert_close(pair.run(ranks.train, name=name, wrap="fsdp"), alone(name))
+
+
+@pytest.mark.parametrize("option", [{"radius": 0.3}, {"normalize": True}, {"u0": 0.0, "z0": 0.0}], ids=str)
+def test_sharded_parameters_take_the_same_steps_with_options(option, pair):
+    assert_close(pair.run(ranks.train, name="msvr-v2", wrap="fsdp", **option), ranks.train("msvr-v2", **option))
+
+
+@pytest.mark.parametrize(("first", "second"), [("fsdp", None), (None, "fsdp"), ("fsdp", "fsdp")])
+@pytest.mark.parametrize("name", ["soap", "msvr-v2", "msvr-v3"])
+def test_saved_and_continued_with_and_without_sharding(name, first, second, pair, tmp_path):
+    path = str(tmp_path / "half.pt")
+    pair.run(ranks.train, name=name, last=4, save=path, wrap=first)
+    assert_close(pair.run(ranks.train, name=name, first=5, load=path, wrap=second), alone(name))
+
+
+def test_saved_in_parts_and_continued_on_one_rank(pair, tmp_path):
+    path = str(tmp_path / "half.pt")
+    options = {"normalize": True, "keep": "uniform"}
+    pair.run(ranks.train, name="msvr-v2", last=4, save=path, wrap="fsdp", **options)
+    one = ranks.train("msvr-v2", first=5, load=path, **options)
+    assert_close([one, one], ranks.train("msvr-v2", **options))
+
+
+def test_sharded_ranks_resumed_equal_uninterrupted(pair, tmp_path):
+    """Bit for bit, the iterate that the reservoir keeps among it."""
+    path = str(tmp_path / "half.pt")
+    whole = pair.run(ranks.train_on_draws, steps=10, wrap="fsdp", keep="uniform")
+    pair.run(ranks.train_on_draws, steps=5, save=path, wrap="fsdp", keep="uniform")
+    rest = pair.run(ranks.train_on_draws, steps=5, load=path, seed=9, wrap="fsdp", keep="uniform")
+    for rank in range(2):
+        assert_same(whole[rank][0], rest[rank][0])
+        assert_same(whole[rank][2:], rest[rank][2:])
+
+
+@pytest.mark.parametrize("how", ["g", "gradient"])
+@pytest.mark.parametrize(("name", "t"), [("sox", 1), ("msvr-v2", 4), ("msvr-v3", 1)])
+def test_not_finite_on_one_rank_raises_on_both_when_sharded(name, t, how, pair):
+    """Nobody replays a pass alone, which all ranks have to take: a bad gradient is known by its rank at most."""
+    answers = pair.run(ranks.fail_once, name=name, how=how, t=t, wrap="fsdp")
+    for says, unchanged, _ in answers:
+        assert "not finite" in says[0]
+        assert unchanged
+    if how == "g":
+        assert 1 in answers[1][0][1]
+    assert_close([answer[2] for answer in answers], alone(name, t + 2))
+
+
+@pytest.mark.parametrize("name", ["soap", "msvr-v2"])
+def test_diagnosis_when_sharded(name, pair):
+    two, one = pair.run(ranks.diagnose, name=name, wrap="fsdp"), ranks.diagnose(name)
+    assert two[0] == two[1]
+    assert two[0] == pytest.approx(one, rel=1e-9)
+
+
+def test_an_optimizer_that_raises_leaves_sharded_ranks_as_they_were(pair):
+    for raised, unchanged, after in pair.run(ranks.refuse_once, name="msvr-v2", wrap="fsdp"):
+        assert (raised, unchanged) == ("refused", True)
+        assert_close([after, after], alone("msvr-v2", 5))
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("single point", "msvr-v1-sp needs Jacobian-vector products.*; use msvr-v1$"),
+        ("objective", "fully_shard must be given the model inside the objective"),
+        ("tensor parallel", r"parameter model.0.weight must be sharded by fully_shard over one mesh of all 2 ranks"),
+        ("some ranks", r"parameter model.0.weight must be sharded by fully_shard over one mesh of all 2 ranks"),
+    ],
+)
+def test_what_cannot_be_sharded_is_refused_by_name(how, says, pair):
+    for kind, said, _ in pair.run(ranks.shard_badly, how=how):
+        assert kind == "ValueError", said
+        assert re.search(says, said)
+
+
+# ---------------------------------------------------------------------- DDP
+
+
+@pytest.mark.parametrize("name", fcco.METHODS)
+def test_two_ranks_under_ddp_equal_one_on_the_joined_batch(name, pair):
+    assert_close(pair.run(ranks.train, name=name, wrap="ddp"), alone(name))
+
+
+@pytest.mark.parametrize("name", ["msvr-v1-sp", "msvr-v2-sp"])
+def test_jacobian_vector_products_by_double_backward_under_ddp(name, pair):
+    assert_close(pair.run(ranks.train, name=name, wrap="ddp", forward_mode=False), alone(name))
+
+
+@pytest.mark.parametrize("how", ["g", "gradient"])
+def test_not_finite_on_one_rank_raises_on_both_under_ddp(how, pair):
+    healthy, spoilt = pair.run(ranks.fail_once, name="msvr-v2", how=how, t=4, wrap="ddp")
+    assert "another rank" in healthy[0][0]
+    assert spoilt[0][1] == [1]
+    assert (healthy[1], spoilt[1]) == (True, True)
+    assert_close([healthy[2], spoilt[2]], alone("msvr-v2", 6))

@@ -1,12 +1,17 @@
-"""Wrapped models: DDP, torch.compile, hooks and autocast see the same steps."""
+"""Wrapped models: DDP, FSDP2, torch.compile, hooks and autocast see the same steps."""
+
+import shutil
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import fcco
+from fcco.sharded import whole
 
 M, B1, B2, D = 6, 2, 4, 5
 
@@ -24,7 +29,8 @@ class Scores(fcco.Objective):
 
 
 def everything():
-    yield torch.arange(M), torch.ones(M, 3, D)
+    # inputs that differ: of equal ones BatchNorm would return rounding noise, made large
+    yield torch.arange(M), torch.randn(M, 3, D, generator=torch.Generator().manual_seed(2))
 
 
 def net():
@@ -32,11 +38,11 @@ def net():
     return nn.Sequential(nn.Linear(D, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 1))
 
 
-def run(model, name):
+def run(model, name, **options):
     objective = Scores(model)
     rates = {"alpha": 0.3, "beta": 0.4} | ({"period": 3} if name.endswith("v3") else {})
     optimizer = torch.optim.Adam(objective.parameters(), lr=0.05)
-    solver = fcco.Solver(objective, optimizer, fcco.METHODS[name](**rates), full_pass=everything)
+    solver = fcco.Solver(objective, optimizer, fcco.METHODS[name](**rates), full_pass=everything, **options)
     generator = torch.Generator().manual_seed(1)
     for _ in range(6):
         index = torch.randperm(M, generator=generator)[:B1]
@@ -59,9 +65,64 @@ def test_a_model_under_ddp_takes_the_same_steps(name, tmp_path):
         dist.destroy_process_group()
 
 
+@pytest.mark.parametrize("name", ["sox", "msvr-v1", "msvr-v2", "msvr-v3"])
+def test_a_model_under_fsdp_takes_the_same_steps(name, tmp_path):
+    """One rank: nothing is spread, but the parameters are another kind of tensor; tests/test_distributed.py has two."""
+    plain = run(net(), name, radius=0.3)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        found = run(fully_shard(net(), mesh=init_device_mesh("cpu", (1,))), name, radius=0.3)
+        close([whole(p) for p in found], plain)
+    finally:
+        dist.destroy_process_group()
+
+
 @pytest.mark.parametrize("name", ["sox", "msvr-v2"])
 def test_a_compiled_model_takes_the_same_steps(name):
     close(run(torch.compile(net(), backend="aot_eager"), name), run(net(), name))
+
+
+class Own(nn.Module):
+    """A class of the user's: torch compiles its own containers in place without a word and without effect.
+
+    No bias before the BatchNorm: its gradient is rounding noise, which Adam would blow up.
+    """
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Linear(D, 6, bias=False), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 1))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+@pytest.mark.parametrize("name", ["sox", "msvr-v1", "msvr-v2"])
+def test_a_model_compiled_in_place_takes_the_same_steps(name):
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return torch._dynamo.lookup_backend("aot_eager")(graph, inputs)
+
+    model = Own()
+    model.compile(backend=backend)
+    close(run(model, name), run(Own(), name))
+    assert 1 <= len(graphs) <= 2  # with gradient and without: other weights do not compile anew
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the default backend needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("name", ["sox", "msvr-v1", "msvr-v2", "msvr-v3"])
+def test_a_model_compiled_by_the_default_backend_takes_the_same_steps(name):
+    close(run(torch.compile(Own()), name), run(Own(), name))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch looks at it itself
+def test_a_compiled_model_has_no_jacobian_vector_products():
+    with pytest.raises(ValueError, match=r"neither forward mode nor double backward .*; use the two-point form"):
+        run(torch.compile(net(), backend="aot_eager"), "msvr-v1-sp", radius=5.0)
 
 
 def test_a_half_precision_inner_is_tracked_in_single():

@@ -12,8 +12,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from fcco import _checks
+from fcco.blocks import rank_and_world
 from fcco.methods import Method
 from fcco.objective import Objective
+from fcco.sharded import is_sharded, part, refuse_other_meshes, spread
 from fcco.trackers import OwnRate
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
@@ -28,7 +30,7 @@ def choice(kind: type[_Choice], value: Any, name: str) -> _Choice:
 
 def start_z(z0: float | Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
     if isinstance(z0, (int, float)):
-        return [torch.full_like(p, _checks._number("z0", z0)) for p in parameters]
+        return [torch.full_like(part(p), _checks._number("z0", z0)) for p in parameters]
     if not all(isinstance(z, Tensor) for z in z0):
         raise TypeError(f"z0 must be a number or one tensor a parameter, got {z0!r}")
     shapes, wanted = [tuple(z.shape) for z in z0], [tuple(p.shape) for p in parameters]
@@ -37,7 +39,7 @@ def start_z(z0: float | Sequence[Tensor], parameters: Sequence[Tensor]) -> list[
     wrong = [place for place, z in enumerate(z0) if not bool(torch.isfinite(z).all())]
     if wrong:
         raise ValueError(f"z0 must be finite, got other values in tensors {_checks.some(wrong)}")
-    return [z.detach().to(p).clone() for z, p in zip(z0, parameters, strict=True)]
+    return [part(spread(z.detach().to(p.device, p.dtype), p)).clone() for z, p in zip(z0, parameters, strict=True)]
 
 
 def _needs_closure(optimizer: Optimizer) -> bool:
@@ -58,6 +60,7 @@ def check_parts(objective: Any, optimizer: Any, method: Any, full_pass: Callable
             raise TypeError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
     if _needs_closure(optimizer):
         raise ValueError(f"optimizer must take a step from p.grad alone; {type(optimizer).__name__} needs a closure")
+    refuse_other_meshes(objective, rank_and_world()[1])
     trained = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
     if not trained:
         raise ValueError("objective has no parameter that requires a gradient: nothing to train")
@@ -65,6 +68,11 @@ def check_parts(objective: Any, optimizer: Any, method: Any, full_pass: Callable
     missing = [name for name, p in trained if id(p) not in known]
     if missing:
         raise ValueError(f"optimizer lacks these parameters of the objective: {_checks.some(missing)}")
+    if getattr(method.tracker, "single_point", False) and any(is_sharded(p) for _, p in trained):
+        raise ValueError(
+            f"{method.name} needs Jacobian-vector products, which parameters sharded by fully_shard do not give; "
+            f"use {method.name.removesuffix('-sp')}"
+        )
     if full_pass is not None and not callable(full_pass):
         raise TypeError(f"full_pass must be a function that returns an iterator, got {full_pass!r}")
     if method.period is not None and full_pass is None:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from fcco.blocks import BlockTable
-from fcco.evaluate import Evaluator, all_finite, clear, gradients
+from fcco.evaluate import Evaluator, clear, gradients
 from fcco.fullpass import FullPass, full_gradient, full_values, refuse_nonfinite, suspects
-from fcco.ranks import average_over_ranks
+from fcco.sharded import copies
 from fcco.trackers import Coefficient, floor
 
 
@@ -47,7 +47,6 @@ def make_anchor(evaluator: Evaluator, table: BlockTable, full_pass: FullPass, be
         evaluator.surroundings.restore(saved)
     g = again if g is None else g
     grads = gradients(evaluator.parameters)
-    if not bool(average_over_ranks(grads, torch.isfinite(g).all()) & all_finite(grads)):
+    if not bool(evaluator.average(grads, torch.isfinite(g).all()) & evaluator.all_finite(grads)):
         refuse_nonfinite(table, g, lambda: suspects(evaluator, table, full_pass, u))
-    weights = [p.detach().clone() for p in evaluator.parameters]
-    return Anchor(weights, g, u, [gradient.clone() for gradient in grads]), samples
+    return Anchor(copies(evaluator.parameters), g, u, copies(grads)), samples

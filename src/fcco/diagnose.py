@@ -10,7 +10,7 @@ from torch import Tensor
 from fcco.blocks import BlockTable
 from fcco.evaluate import Evaluator, clear, gradients
 from fcco.fullpass import FullPass, full_gradient, full_values, refuse_nonfinite
-from fcco.ranks import average_over_ranks, sum_over_ranks
+from fcco.ranks import sum_over_ranks
 from fcco.report import Diagnosis
 
 
@@ -23,26 +23,28 @@ def exact_figures(evaluator: Evaluator, table: BlockTable, full_pass: FullPass, 
         g, _ = full_values(evaluator, table, full_pass)
         f, _, _ = full_gradient(evaluator, table, full_pass, g)
         exact = gradients(evaluator.parameters)
-        if not bool(average_over_ranks(exact, torch.isfinite(g).all())):
+        if not bool(evaluator.average(exact, torch.isfinite(g).all())):
             refuse_nonfinite(table, g)
-        return _figures(table, f, g, exact, z)
+        return _figures(evaluator, table, f, g, exact, z)
     finally:
         evaluator.surroundings.restore(saved)
         for p, gradient in zip(evaluator.parameters, kept, strict=True):
             p.grad = gradient
 
 
-def _figures(table: BlockTable, f: Tensor, g: Tensor, exact: list[Tensor], z: list[Tensor] | None) -> Diagnosis:
+def _figures(
+    evaluator: Evaluator, table: BlockTable, f: Tensor, g: Tensor, exact: list[Tensor], z: list[Tensor] | None
+) -> Diagnosis:
     rows, visited = table.current()
     squares = (rows - g).square().sum(1)[visited]
     sums = torch.stack([f.sum(), squares.sum(), visited.sum().to(f.dtype)])
     total, error, count = sum_over_ranks(sums).tolist()
     wrong = None
     if z is not None:
-        wrong = float(torch.nn.utils.get_total_norm([a - b for a, b in zip(z, exact, strict=True)]))
+        wrong = float(evaluator.norm([a - b for a, b in zip(z, exact, strict=True)]))
     return Diagnosis(
         value=total / table.num_blocks,
-        gradient_norm=float(torch.nn.utils.get_total_norm(exact)),
+        gradient_norm=float(evaluator.norm(exact)),
         tracking_error=math.sqrt(error / count) if count else None,
         gradient_error=wrong,
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple, final
 
 import torch
@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 
-from fcco import _checks, jvp
+from fcco import _checks, jvp, sharded
 from fcco.objective import Objective
+from fcco.ranks import average_over_ranks, sum_over_ranks
 from fcco.rewind import NOTHING, Snapshot, Surroundings, rewound
+from fcco.sharded import copies
 
 
 class NonFiniteError(ValueError):
@@ -61,6 +63,9 @@ class Evaluator:
         self._forward_mode = objective.forward_mode
         self._closed = _has_slope(objective)
         self._wrapped = [part for part in objective.modules() if isinstance(part, DistributedDataParallel)]
+        self._gathering = sharded.gathering_parts(objective)
+        self._sharded = [sharded.is_sharded(p) for p in self.parameters]
+        self.is_sharded = any(self._sharded)
 
     def inner(self, index: Tensor, data: tuple[Any, ...]) -> Tensor:
         """g (B, dim) with its graph."""
@@ -178,6 +183,42 @@ class Evaluator:
             raise ValueError(f"inner must return a tensor on {index.device} (as u is), got one on {g.device}")
         return g
 
+    def at(
+        self, weights: Sequence[Tensor] | None, kept: Sequence[Tensor] | None = None
+    ) -> AbstractContextManager[None]:
+        """Within the block the parameters hold ``weights``, as in :func:`fcco.rewind.rewound`."""
+        change = rewound(self.parameters, weights, kept)
+        return self._gathered_afresh(change) if weights is not None and self._gathering else change
+
+    @contextmanager
+    def _gathered_afresh(self, change: AbstractContextManager[None]) -> Iterator[None]:
+        """FSDP may keep what it gathered for one pass for the next, which is to see other weights."""
+        try:
+            with change:
+                sharded.reshard(self._gathering)
+                yield
+        finally:
+            sharded.reshard(self._gathering)
+
+    def average(self, grads: list[Tensor], finite: Tensor) -> Tensor:
+        """Average gradients over ranks, in place, and say whether ``finite`` holds on all of them."""
+        if self.is_sharded:  # FSDP has averaged those already
+            grads = [gradient for gradient, mark in zip(grads, self._sharded, strict=True) if not mark]
+        return average_over_ranks(grads, finite)
+
+    def all_finite(self, tensors: list[Tensor]) -> bool:
+        """Whether every number is finite; of sharded tensors on all ranks, which then must all ask."""
+        finite = all_finite(tensors)
+        if not self.is_sharded:
+            return finite
+        return float(sum_over_ranks(torch.tensor(float(not finite), device=self.parameters[0].device))) == 0.0
+
+    def norm(self, tensors: list[Tensor]) -> Tensor:
+        """The norm of one tensor a parameter, all together; sharded ones over all ranks."""
+        if self.is_sharded:
+            return sharded.total_norm(tensors, self._sharded)
+        return torch.nn.utils.get_total_norm(tensors)
+
     def no_sync(self) -> AbstractContextManager[object]:
         """The solver reduces over ranks once a step, so DDP must not do it after every backward pass."""
         if not self._wrapped:
@@ -201,6 +242,7 @@ class Draw:
         self._before = before
         self._after: Snapshot | None = None
         self._last: Sequence[Tensor] | str | None = "nothing"  # where the last look was taken
+        self.now: list[Tensor] | None = None  # a copy of w_t, made for a look elsewhere after the one at w_t
         self.seen: list[Tensor] = []  # (B, ...) each: what has to be finite
         self._looks: list[tuple[Sequence[Tensor] | None, Tensor, float]] = []
 
@@ -221,9 +263,11 @@ class Draw:
             self._after = evaluator.surroundings.capture()
         if not isinstance(self._last, str):
             evaluator.surroundings.restore(self._before)
+        if self._last is None and weights is not None:  # the graph of the look at w_t is gone: room for a copy
+            self.now = copies(evaluator.parameters)
         self._last = weights
         at = f = None
-        with rewound(evaluator.parameters, weights), evaluator.no_sync():
+        with evaluator.at(weights, self.now), evaluator.no_sync():
             with torch.set_grad_enabled(weight is not None or tangents is not None):
                 if tangents is None:
                     g, product = evaluator.inner(index, self.data), None
@@ -252,7 +296,12 @@ class Draw:
         return torch.stack(marks).all(0)
 
     def culprits(self) -> list[int]:
-        """The blocks whose gradient is not finite, found by replaying the draw block by block."""
+        """The blocks whose gradient is not finite, found by replaying the draw block by block.
+
+        Under FSDP a pass is taken by all ranks or by none, and only some have blocks to replay: nobody is named.
+        """
+        if self._evaluator.is_sharded:
+            return []
         try:
             return self._replayed(alone=True)
         except Exception:  # a model may refuse a single block, as BatchNorm does
@@ -277,7 +326,7 @@ class Draw:
             index, data, row = index[only], tuple(item[only] for item in data), slice(0, 1)
         evaluator.surroundings.restore(self._before)
         at = u[only]
-        with rewound(evaluator.parameters, weights), evaluator.no_sync():
+        with evaluator.at(weights), evaluator.no_sync():
             clear(evaluator.parameters)
             g = evaluator.inner(index, data)[row]
             _, slope = evaluator.outer(self.index[only], at, weight * self._scale)
@@ -309,11 +358,11 @@ def clear(parameters: Sequence[nn.Parameter]) -> None:
 
 
 def gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-    """``p.grad`` of every parameter, made zero where nothing reached it."""
+    """``p.grad`` of every parameter (this rank's part of it), made zero where nothing reached it."""
     for p in parameters:
         if p.grad is None:
             p.grad = torch.zeros_like(p)
-    return [p.grad for p in parameters if p.grad is not None]
+    return sharded.parts(p.grad for p in parameters if p.grad is not None)
 
 
 def all_finite(tensors: list[Tensor]) -> bool:

@@ -71,6 +71,8 @@ def refuse_nonfinite(table: BlockTable, g: Tensor, suspects: Callable[[], list[i
 
 def suspects(evaluator: Evaluator, table: BlockTable, full_pass: FullPass, u: Tensor) -> list[int]:
     """The blocks of those batches of a pass whose gradient at u (owned, dim) is not finite."""
+    if evaluator.is_sharded:  # a pass is taken by all ranks or by none, and only this one has come here
+        return []
     found: set[int] = set()
     for index, data in batches(full_pass, table):
         clear(evaluator.parameters)

@@ -18,6 +18,8 @@ def average_over_ranks(grads: list[Tensor], finite: Tensor) -> Tensor:
     _, world = rank_and_world()
     if world == 1:
         return finite
+    if not grads:  # FSDP has averaged all of them
+        return sum_over_ranks((~finite).to(torch.int64)) == 0
     for place, dtype in enumerate({gradient.dtype: None for gradient in grads}):
         mine = [gradient for gradient in grads if gradient.dtype == dtype]
         flag = (~finite).to(dtype).reshape(1)

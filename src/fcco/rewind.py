@@ -1,6 +1,6 @@
 """Evaluate at earlier weights, with the same xi: parameters, buffers and random state are put back after.
 
-Values are copied in place, never swapped by pointer, so that DDP, torch.compile and hooks keep working.
+Values are copied in place, never swapped by pointer, so that DDP, FSDP2, torch.compile and hooks keep working.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+
+from fcco.sharded import copies, parts
 
 NOTHING: AbstractContextManager[None] = nullcontext()
 
@@ -180,19 +182,23 @@ class Surroundings:
 
 @torch.no_grad()
 def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """targets <- sources, in place."""
-    torch._foreach_copy_(list(targets), list(sources))
+    """targets <- sources, in place; of sharded tensors this rank's part."""
+    torch._foreach_copy_(parts(targets), parts(sources))
 
 
-def rewound(parameters: Sequence[Tensor], weights: Sequence[Tensor] | None) -> AbstractContextManager[None]:
-    """Within the block the parameters hold ``weights`` (None: as they are); after it, what they held before."""
-    return NOTHING if weights is None else _rewound(parameters, weights)
+def rewound(
+    parameters: Sequence[Tensor], weights: Sequence[Tensor] | None, kept: Sequence[Tensor] | None = None
+) -> AbstractContextManager[None]:
+    """Within the block the parameters hold ``weights`` (None: as they are); after it, what they held before.
+
+    Args:
+        kept: a copy of what they hold, where there is one already.
+    """
+    return NOTHING if weights is None else _rewound(parameters, weights, copies(parameters) if kept is None else kept)
 
 
 @contextmanager
-def _rewound(parameters: Sequence[Tensor], weights: Sequence[Tensor]) -> Iterator[None]:
-    with torch.no_grad():
-        kept = [p.detach().clone() for p in parameters]
+def _rewound(parameters: Sequence[Tensor], weights: Sequence[Tensor], kept: Sequence[Tensor]) -> Iterator[None]:
     try:
         copy_into(parameters, weights)
         yield

@@ -19,16 +19,16 @@ from fcco.anchor import Anchor, make_anchor
 from fcco.blocks import BlockTable
 from fcco.diagnose import exact_figures
 from fcco.estimators import Weights
-from fcco.evaluate import Draw, Evaluator, Look, NonFiniteError, all_finite, clear, gradients, name_blocks
+from fcco.evaluate import Draw, Evaluator, Look, NonFiniteError, clear, gradients, name_blocks
 from fcco.fullpass import FullPass
 from fcco.memory.memory import Memory
 from fcco.memory.step import Pass, memory_step
 from fcco.methods import Method
 from fcco.objective import Objective
-from fcco.ranks import average_over_ranks
 from fcco.report import Diagnosis, Oracle, Report
 from fcco.reservoir import Reservoir
-from fcco.rewind import Snapshot, copy_into, uninterrupted
+from fcco.rewind import Snapshot, uninterrupted
+from fcco.sharded import copies, parts
 from fcco.trackers import MSVR, Values, combine, floor
 from fcco.watch import CorrectionWatch
 
@@ -166,7 +166,7 @@ class Solver:
     def _step(self, t: int, index: Tensor, data: tuple[Any, ...], before: Snapshot) -> Report:
         method = self.method
         if self.previous is None and (method.tracker.looks_back or method.estimator.looks_back):
-            self.previous = [p.detach().clone() for p in self.parameters]  # w_0 = w_1
+            self.previous = copies(self.parameters)  # w_0 = w_1
         if self._anchor_is_due(t):
             self._renew_anchor(t)
         u, new = self.table.read(index)  # u_{t-1}
@@ -214,27 +214,27 @@ class Solver:
     def _finish_z(self, k: Weights, draw: Draw | Pass) -> None:
         """``p.grad`` holds the scaled sum of G's: make it z_t, projected; nothing is stored yet."""
         grads = gradients(self.parameters)
-        everywhere = True if self.table.world == 1 else average_over_ranks(grads, draw.finite.all())
+        everywhere = True if self.table.world == 1 else self._evaluator.average(grads, draw.finite.all())
         watched = [*grads, *draw.seen]
         if self._z is not None and k.z != 0.0:
             torch._foreach_add_(grads, self._z, alpha=k.z)
         if self.anchor is not None and k.full is not None:
             torch._foreach_add_(grads, self.anchor.gradient, alpha=k.full)
         if self.radius is not None or self.normalize:
-            norm = torch.nn.utils.get_total_norm(grads)
+            norm = self._evaluator.norm(grads)
             watched.append(norm)  # z / inf would be a step that stands still
         if self.radius is not None:
             torch._foreach_mul_(grads, (self.radius / norm).clamp(max=1.0))
-        if not (all_finite(watched) and bool(everywhere)):
+        if not (self._evaluator.all_finite(watched) and bool(everywhere)):
             self._raise_nonfinite(draw)
 
     def _commit(self, t: int, draw: Draw, u_old: Tensor, u_t: Tensor, looks: list[Look]) -> Report:
-        """Store u_t, z_t and w_t, take the optimizer's step; nothing before this line was kept."""
+        """Take the optimizer's step and store u_t, z_t and w_t; nothing before this line was kept."""
         now, index = looks[0], draw.index
         drawn, decay = self._evaluator.samples(index, draw.data), self.method.tracker.decay(t)
         with uninterrupted():
-            self._store(t, draw)
-            self.table.write(index, u_old, u_t, decay)
+            self._move(t, draw)
+            self.table.write(index, u_old, u_t, decay)  # only now: the optimizer may have raised
             self.samples += drawn
             self.oracle = self.oracle.plus(
                 g=drawn * len(looks),
@@ -242,24 +242,27 @@ class Solver:
                 jvp=drawn * sum(look.jvp is not None for look in looks),
             )
             self.t = t
-            self.optimizer.step()
         return Report(t, self.samples, self.oracle, False, now.f, u_t, now.g)
 
-    def _store(self, t: int, draw: Draw | Pass) -> None:
+    def _move(self, t: int, draw: Draw | Pass) -> None:
+        """Keep z_t and w_t, and let the optimizer step from there.
+
+        Both are copies beside the old ones, not over them: ``_all_or_nothing`` goes back to those where the optimizer
+        raises. They are made before it, since it may write into ``p.grad`` as well as into the weights.
+        """
         draw.settle()
         grads = gradients(self.parameters)
         if self.method.estimator.remembers:
-            if self._z is None:
-                self._z = [torch.empty_like(gradient) for gradient in grads]
-            copy_into(self._z, grads)
+            self._z = copies(grads)
         if self.previous is not None:
-            copy_into(self.previous, self.parameters)
+            self.previous = copies(self.parameters) if draw.now is None else draw.now
         if self._reservoir is not None:
             self._reservoir.offer(t)
         if self.normalize:
-            norm = torch.nn.utils.get_total_norm(grads)
+            norm = self._evaluator.norm(grads)
             self._norm = torch.where(norm > 0, norm, 1.0)
             torch._foreach_div_(grads, self._norm)
+        self.optimizer.step()
 
     def _first_weights(self, k: Weights) -> Weights:
         """z_1 = G_1 where no z_0 was given."""
@@ -300,21 +303,27 @@ class Solver:
     @contextmanager
     def _all_or_nothing(self) -> Iterator[Snapshot]:
         """Where the step fails: weights, u, z, buffers, random state and counters as they were before it."""
-        names = ("t", "samples", "oracle", "anchor", "previous", "_z", "_renew", "_anchored_at")
+        names = ("t", "samples", "oracle", "anchor", "previous", "_z", "_norm", "_renew", "_anchored_at")
         before = {name: getattr(self, name) for name in names}
         visited = self.table.visited.clone() if self._anchor_is_due(self.t + 1) else None
         z = None if self.method.estimator.remembers else [p.grad for p in self.parameters]  # it lies nowhere else
+        reservoir = None if self._reservoir is None else self._reservoir.state_dict()
         saved = self._evaluator.surroundings.capture()
         try:
             yield saved
         except BaseException:
-            for name, value in before.items():
-                setattr(self, name, value)
-            if visited is not None:
-                self.table.unfill(visited)
-            for p, gradient in zip(self.parameters, z or [None] * len(self.parameters), strict=True):
-                p.grad = gradient
-            self._evaluator.surroundings.restore(saved)
+            if self.t > before["t"]:  # a Ctrl-C that was held back until the step was taken
+                raise
+            with uninterrupted():
+                for name, value in before.items():
+                    setattr(self, name, value)
+                if visited is not None:
+                    self.table.unfill(visited)
+                if self._reservoir is not None and reservoir is not None:
+                    self._reservoir.load_state_dict(reservoir)
+                for p, gradient in zip(self.parameters, z or [None] * len(self.parameters), strict=True):
+                    p.grad = gradient
+                self._evaluator.surroundings.restore(saved)
             raise
 
     def _raise_nonfinite(self, draw: Draw | Pass) -> None:
@@ -338,10 +347,13 @@ class Solver:
 
     @property
     def z(self) -> list[Tensor] | None:
-        """z_t, a tensor a parameter; None before the first step. Plain estimators keep it in ``p.grad`` only."""
+        """z_t, a tensor a parameter; None before the first step. Plain estimators keep it in ``p.grad`` only.
+
+        Of parameters that fully_shard has spread over ranks: this rank's parts.
+        """
         if self._z is not None:
             return self._z
-        grads = [p.grad for p in self.parameters if p.grad is not None]
+        grads = parts(p.grad for p in self.parameters if p.grad is not None)
         if self.t == 0 or len(grads) < len(self.parameters):
             return None
         return grads if self._norm is None else [gradient * self._norm for gradient in grads]

@@ -12,6 +12,7 @@ from fcco.anchor import Anchor
 from fcco.blocks import gather_objects
 from fcco.report import Oracle
 from fcco.rewind import copy_into
+from fcco.sharded import joined, part, parts, spread, whole
 
 if TYPE_CHECKING:
     from fcco.solver import Solver
@@ -41,7 +42,7 @@ def _z(solver: Solver) -> list[Tensor] | None:
     """z where it lies: plain estimators keep it in ``p.grad`` only."""
     if solver.method.estimator.remembers:
         return solver._z
-    grads = [p.grad for p in solver.parameters if p.grad is not None]
+    grads = parts(p.grad for p in solver.parameters if p.grad is not None)
     return grads if solver.t > 0 and len(grads) == len(solver.parameters) else None
 
 
@@ -55,14 +56,14 @@ def solver_state(solver: Solver) -> dict[str, Any]:
         "objective": _cloned(solver.objective.state_dict()),
         "optimizer": _cloned(solver.optimizer.state_dict()),
         "table": solver.table.state_dict(),
-        "z": _cloned(_z(solver)),
+        "z": _whole(_z(solver), solver),
         "norm": _cloned(solver._norm),
-        "previous": _cloned(solver.previous),
+        "previous": _whole(solver.previous, solver),
         "anchor": None
         if anchor is None
         else {
-            "weights": _cloned(anchor.weights),
-            "gradient": _cloned(anchor.gradient),
+            "weights": _whole(anchor.weights, solver),
+            "gradient": _whole(anchor.gradient, solver),
             "g": solver.table._gather(anchor.g),
             "u": solver.table._gather(anchor.u),
         },
@@ -75,8 +76,8 @@ def load_solver_state(solver: Solver, state: dict[str, Any]) -> None:
     """Go on from a saved state; refused before anything is changed where it does not fit."""
     _refuse(solver, state)
     rank, world = solver.table.rank, solver.table.world
-    solver.objective.load_state_dict(state["objective"])
-    solver.optimizer.load_state_dict(_cloned(state["optimizer"]))  # torch takes the tensors over as they are
+    solver.objective.load_state_dict(_spread(state["objective"], solver))
+    solver.optimizer.load_state_dict(_optimizer_state(state["optimizer"], solver))
     solver.table.load_state_dict(state["table"])
     for name in _PLAIN:
         setattr(solver, name, state[name])
@@ -86,7 +87,7 @@ def load_solver_state(solver: Solver, state: dict[str, Any]) -> None:
         solver._z = z
     else:
         for place, p in enumerate(solver.parameters):
-            p.grad = None if z is None else z[place]
+            p.grad = None if z is None else joined(z[place], p)
     solver._norm = None if state["norm"] is None else state["norm"].to(solver.table.device)
     solver.previous = _like(state["previous"], solver.parameters)
     saved = state["anchor"]
@@ -102,7 +103,8 @@ def load_solver_state(solver: Solver, state: dict[str, Any]) -> None:
         rows = solver.table.rows
         solver.anchor = Anchor(weights, saved["g"][rank::world].to(rows), saved["u"][rank::world].to(rows), gradient)
     if solver._reservoir is not None:
-        solver._reservoir.load_state_dict(state["reservoir"])
+        kept = state["reservoir"]["kept"]
+        solver._reservoir.load_state_dict(state["reservoir"] | {"kept": kept and _spread(kept, solver)})
     if rank < len(state["random"]):
         solver._evaluator.surroundings.randomness.load_state_dict(state["random"][rank])
 
@@ -147,15 +149,38 @@ def _same(mine: Any, theirs: Any) -> bool:
 def _like(saved: list[Tensor] | None, parameters: list[Any]) -> list[Tensor] | None:
     if saved is None:
         return None
-    fresh = [torch.empty_like(p) for p in parameters]
-    copy_into(fresh, [tensor.to(p.device) for tensor, p in zip(saved, parameters, strict=True)])
+    fresh = [torch.empty_like(part(p)) for p in parameters]
+    copy_into(fresh, [spread(tensor.to(p.device), p) for tensor, p in zip(saved, parameters, strict=True)])
     return fresh
 
 
+def _whole(mine: list[Tensor] | None, solver: Solver) -> list[Tensor] | None:
+    """One tensor a parameter, whole where each rank has its part."""
+    if mine is None:
+        return None
+    return [_cloned(joined(tensor, p)) for tensor, p in zip(mine, solver.parameters, strict=True)]
+
+
+def _spread(saved: dict[str, Any], solver: Solver) -> dict[str, Any]:
+    """A state of the objective, laid out over ranks as the objective is."""
+    own = solver.objective.state_dict()
+    return {name: spread(value, own[name]) for name, value in saved.items()}
+
+
+def _optimizer_state(saved: dict[str, Any], solver: Solver) -> dict[str, Any]:
+    """A state of the optimizer, copied (torch takes the tensors over as they are) and laid out over ranks."""
+    copied: dict[str, Any] = _cloned(saved)
+    places = [p for group in solver.optimizer.param_groups for p in group["params"]]
+    for place, own in copied["state"].items():
+        for name, value in own.items():
+            own[name] = spread(value, places[place]) if isinstance(value, Tensor) else value
+    return copied
+
+
 def _cloned(value: Any) -> Any:
-    """A deep copy in which every tensor is detached and cloned."""
+    """A deep copy in which every tensor is detached, whole and cloned."""
     if isinstance(value, Tensor):
-        return value.detach().clone()
+        return whole(value.detach()).clone()
     if isinstance(value, dict):
         return {key: _cloned(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -15,6 +15,7 @@ from torch import Tensor
 import fcco
 from fcco.objectives import PartialAUC
 from fcco.sampling import Average, PointLoader
+from fcco.sharded import whole
 from tests.memory.cases import CASES, solver_for
 
 NAMES = ("pauc", "two-way", "ap", "cox", "ndcg", "tasks")
@@ -32,6 +33,21 @@ def trained(name: str, folder: str | None = None) -> list[Tensor]:
             fcco.load(os.path.join(folder, name), solver, loader)
     assert loader.memory.table is not None
     return [*(p.detach() for p in solver.parameters), loader.memory.table.values]
+
+
+def sharded(wrap: bool) -> list[Tensor]:
+    """The same with the weights spread over ranks by FSDP2; the period is chosen at the first step."""
+    case = CASES["pauc"]()
+    if wrap:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        fully_shard(case.objective.model, mesh=init_device_mesh("cpu", (2,)))
+    solver, loader = solver_for(case, fcco.output_memory(alpha=0.5))
+    for index, batch in loader:
+        solver.step(index, batch)
+    assert loader.memory.table is not None
+    return [*(whole(p.detach()) for p in solver.parameters), loader.memory.table.values]
 
 
 def larger() -> tuple[fcco.Solver, fcco.memory.MemoryLoader]:
@@ -64,7 +80,7 @@ def _rank(rank: int, folder: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     try:
         found = {name: trained(name, folder) for name in NAMES}
-        found |= {"larger": counted(False)}
+        found |= {"larger": counted(False), "sharded": sharded(True)}
         found |= {"one rank sees what is not a number": counted(rank == 1)}
         torch.save(found, os.path.join(folder, f"found-{rank}"))
     finally:
@@ -79,6 +95,6 @@ def test_two_ranks_equal_one_and_resume(tmp_path: Path) -> None:
         for name in NAMES:
             for mine, alone in zip(found[name], trained(name), strict=True):
                 torch.testing.assert_close(mine, alone, rtol=1e-9, atol=1e-10)
-        for mine, alone in zip(found["larger"], counted(False), strict=True):
+        for mine, alone in zip(found["larger"] + found["sharded"], counted(False) + sharded(False), strict=True):
             torch.testing.assert_close(mine, alone, rtol=1e-9, atol=1e-10)
         assert found["one rank sees what is not a number"][0].tolist()[1:] == [29, 1]

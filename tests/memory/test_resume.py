@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from fcco.memory import MemoryLoader
 from fcco.objectives.partial_auc import PartialAUC
 from fcco.sampling import Average, PointLoader
 from tests.memory.cases import CASES, inputs, labels, model, solver_for, whole
+from tests.trials import assert_same
 
 
 def run(solver: fcco.Solver, loader: MemoryLoader, steps: int) -> None:
@@ -73,6 +75,44 @@ def test_a_gradient_that_is_not_finite_leaves_no_trace_either() -> None:
         solver.step(None, whole(memory))
     assert all(torch.equal(a, b) for a, b in zip(state, before, strict=True))
     assert solver.t == 3
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+@pytest.mark.parametrize("name", ["pauc", "ap", "ndcg"])
+def test_an_optimizer_that_raises_leaves_no_trace(name: str, steps: int) -> None:
+    def refuse(*_: object) -> None:
+        raise MemoryError
+
+    trials = [solver_for(CASES[name](), fcco.output_memory(alpha=0.5)) for _ in range(2)]
+    states = []
+    for place, (solver, loader) in enumerate(trials):
+        run(solver, loader, steps)
+        if place == 0:
+            handle, before = solver.optimizer.register_step_pre_hook(refuse), weights(solver)
+            with pytest.raises(MemoryError):
+                solver.step(None, whole(loader.memory))
+            handle.remove()
+            assert solver.t == steps
+            assert_same(weights(solver), before)
+            assert (loader.memory.period > 0) == (steps > 0)  # it is chosen at the first step that is taken
+        run(solver, loader, 4)
+        states.append(solver.state_dict())
+    assert_same(*states)
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_an_interrupt_during_the_optimizer_waits_until_the_step_is_taken(steps: int) -> None:
+    trials = [solver_for(CASES["pauc"](), fcco.output_memory(refresh=100)) for _ in range(2)]
+    for place, (solver, loader) in enumerate(trials):
+        run(solver, loader, steps)
+        if place == 0:
+            solver.optimizer.register_step_pre_hook(lambda *_: signal.raise_signal(signal.SIGINT))
+            with pytest.raises(KeyboardInterrupt):
+                solver.step(None, whole(loader.memory))
+        else:
+            solver.step(None, whole(loader.memory))
+        assert solver.t == steps + 1
+    assert_same(*(solver.state_dict() for solver, _ in trials))
 
 
 def test_a_step_that_fails_at_the_table_puts_back_nothing_of_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:

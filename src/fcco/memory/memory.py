@@ -99,10 +99,11 @@ class Memory:
         with torch.no_grad():
             return self.phi.at(id, old)
 
-    def undo(self, old: Entries) -> None:
-        """Put back what a step that failed has changed."""
-        if self.table is not None and self.phi is not None:
-            self.table.put_back(old)
+    def undo(self, old: list[Entries], period: int) -> None:
+        """Put back what a step that failed has changed: entries of the table, and the period where it chose one."""
+        self.period = period
+        if old and self.table is not None and self.phi is not None:
+            self.table.put_back(old[0])
             self.phi.undo()
 
     def forget(self, before: dict[str, Any] | None) -> None:

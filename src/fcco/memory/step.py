@@ -34,6 +34,7 @@ class Pass:
     def __init__(self, batch: Batch, finite: Tensor) -> None:
         self.index, self.data, self.finite = batch.id, (batch,), finite
         self.seen: list[Tensor] = []  # the outputs are looked at before they are used
+        self.now: list[Tensor] | None = None  # nobody looks elsewhere
 
     def refuse(self) -> None:
         """Outputs are not finite: name the examples."""
@@ -52,17 +53,17 @@ class Pass:
 def memory_step(solver: Solver, data: tuple[Any, ...]) -> Report:
     """Take one step along sum_k v_k grad s_k; where it fails, everything is as it was."""
     memory, batch = _checked(solver, data)
+    t, period = solver.t, memory.period
     old: list[Entries] = []
     try:
         with solver._all_or_nothing():
             report = _step(solver, memory, batch, old)
     except BaseException as error:
-        if old:
-            memory.undo(old[0])
+        if solver.t == t:  # else a Ctrl-C was held back until the step was taken
+            memory.undo(old, period)
         if not isinstance(error, NonFiniteError) or solver.nonfinite == "raise":
             raise
     else:
-        memory.settle()
         memory.refresh(solver.t)  # what goes wrong here undoes nothing
         return report
     solver.samples += len(batch)
@@ -110,12 +111,12 @@ def _step(solver: Solver, memory: Memory, batch: Batch, old: list[Entries]) -> R
     solver._finish_z(solver._first_weights(solver.method.estimator.weights(t)), look)
     figures = _figures(old[0], every.values, cut, filling)
     with uninterrupted():
-        solver._store(t, look)
+        solver._move(t, look)
+        memory.settle()
+        follow(memory, figures)
         solver.samples += len(batch)
         solver.oracle = solver.oracle.plus(g=len(batch), j=len(batch))
         solver.t = t
-        solver.optimizer.step()
-        follow(memory, figures)
     return Report(t, solver.samples, solver.oracle, False, found.f, None, None)
 
 

@@ -1,0 +1,116 @@
+"""Parameters that FSDP2 (``fully_shard``) has spread over ranks: the solver works on this rank's part of each.
+
+FSDP averages their gradients over ranks in every backward pass, as the solver would. What is left to do: norms of
+whole tensors, states that hold whole tensors, and weights gathered for one pass that must not serve the next.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+def _known(module: str, name: str) -> Any:
+    """A class of torch's that is loaded already; () otherwise: loading it takes half a second, and nobody used it."""
+    return getattr(sys.modules.get(module), name, ())
+
+
+def _sharded_kind() -> Any:
+    return _known("torch.distributed.tensor", "DTensor")
+
+
+def is_sharded(tensor: object) -> bool:
+    """Whether a tensor is spread over ranks."""
+    return isinstance(tensor, _sharded_kind())
+
+
+def gathering_parts(module: nn.Module) -> list[Any]:
+    """The modules of the tree that FSDP2 gathers weights for."""
+    return [part for part in module.modules() if isinstance(part, _known("torch.distributed.fsdp", "FSDPModule"))]
+
+
+def reshard(parts: Iterable[Any]) -> None:
+    """Let the modules forget the weights that they gathered (a root keeps them after a pass without gradient)."""
+    for part in parts:
+        part.reshard()
+
+
+def refuse_other_meshes(objective: nn.Module, world: int) -> None:
+    """Raise where a parameter is spread over ranks in a way other than ``fully_shard`` over all of them."""
+    gathering = gathering_parts(objective)
+    if objective in gathering:
+        raise ValueError(
+            "fully_shard must be given the model inside the objective, got the objective itself: outer reads its "
+            "parameters outside of forward, where they are in parts"
+        )
+    reshard(gathering)
+    reduced = {id(p) for part in gathering for p in part.parameters()}
+    for name, p in objective.named_parameters():
+        if is_sharded(p) and not (id(p) in reduced and _over_all_ranks(p, world)):
+            raise ValueError(f"parameter {name} must be sharded by fully_shard over one mesh of all {world} ranks")
+
+
+def _over_all_ranks(p: Any, world: int) -> bool:
+    return bool(p.device_mesh.ndim == 1 and p.device_mesh.size() == world)
+
+
+def part(tensor: Any) -> Tensor:
+    """This rank's part of a tensor, in the same memory; a tensor that is not sharded is its own part."""
+    if not is_sharded(tensor):
+        return tensor  # type: ignore[no-any-return]
+    with torch.no_grad():  # else it would be a new tensor with a graph
+        mine: Tensor = tensor.to_local()
+    return mine
+
+
+def parts(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """:func:`part` of each; quick where nothing is sharded, as it is asked several times a step."""
+    given, kind = list(tensors), _sharded_kind()
+    return [part(tensor) for tensor in given] if any(isinstance(tensor, kind) for tensor in given) else given
+
+
+@torch.no_grad()
+def copies(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Copies of this rank's parts."""
+    return [tensor.clone() for tensor in parts(tensors)]
+
+
+def joined(mine: Tensor, like: Any) -> Tensor:
+    """The sharded tensor that ``mine`` is a part of, laid out as ``like`` is."""
+    if not is_sharded(like) or is_sharded(mine):
+        return mine
+    layout = {"run_check": False, "shape": like.shape, "stride": like.stride()}
+    sharded: Tensor = _sharded_kind().from_local(mine, like.device_mesh, like.placements, **layout)
+    return sharded
+
+
+def whole(tensor: Any) -> Tensor:
+    """A sharded tensor gathered from all ranks (each rank must call this)."""
+    full: Tensor = tensor.full_tensor() if is_sharded(tensor) else tensor
+    return full
+
+
+def spread(full: Any, like: Any) -> Any:
+    """A whole tensor that every rank has, laid out as ``like`` is; no rank asks another."""
+    if not is_sharded(like) or is_sharded(full) or full.shape != like.shape:
+        return full
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(full.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+
+
+@torch.no_grad()
+def total_norm(mine: Sequence[Tensor], sharded: Sequence[bool]) -> Tensor:
+    """The norm of all tensors together, of which this rank has its parts of those marked."""
+    here = [tensor for tensor, mark in zip(mine, sharded, strict=True) if not mark]
+    there = [tensor for tensor, mark in zip(mine, sharded, strict=True) if mark]
+    square = torch.nn.utils.get_total_norm(there).double().square()
+    dist.all_reduce(square)
+    if here:
+        square += torch.nn.utils.get_total_norm(here).double().square()
+    return square.sqrt().to(mine[0].dtype)
