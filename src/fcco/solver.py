@@ -130,6 +130,8 @@ class Solver:
         self.memory: Memory | None = None  # of the output memory; its loader sets it
         self._watch = CorrectionWatch(self.log) if isinstance(method.tracker, MSVR) else None
         if u0 is not None:
+            if method.memory is not None:
+                raise ValueError(f"u0 must be None for {method.name}: it tracks no u, got {u0!r}")
             self.table.fill(u0)
         self._reservoir = Reservoir(objective, seed) if self.keep is Keep.UNIFORM else None
         if radius is None and getattr(method.tracker, "single_point", False):
@@ -204,10 +206,9 @@ class Solver:
             now = draw.look(None, lambda g, jvp: update(g, seen, None, jvp), k.now, tangents)
             u_t = now.weighed_at()
         draw.seen.append(u_t)
+        self._finish_z(k, draw)
         if self._watch is not None:
             self._watch.look(t, c, Values(u, now.g, previous and previous.g, jvp=now.jvp), new)
-
-        self._finish_z(k, draw)
         looks = [look for look in (now, previous, anchor) if look is not None]
         return self._commit(t, draw, _first(new, now.g, u), u_t, looks)
 

@@ -156,3 +156,30 @@ def test_a_compiled_network_hears_of_no_hooks() -> None:
     for index, batch in loader:
         solver.step(index, batch)  # a warning would be an error
     assert solver.t > 0
+
+
+def test_a_first_step_that_fails_leaves_no_table() -> None:
+    case = CASES["pauc"]()
+    solver, loader = solver_for(case, fcco.output_memory())
+    batch = whole(loader.memory)
+    for hook in (case.objective.model.register_full_backward_pre_hook, solver.optimizer.register_step_pre_hook):
+
+        def fails(*_: object) -> None:
+            raise RuntimeError("no more")
+
+        handle = hook(fails)
+        with pytest.raises(RuntimeError, match="no more"):
+            solver.step(None, batch)
+        handle.remove()
+        assert loader.memory.state_dict()["shape"] is None
+        assert loader.memory.period == 0
+        with pytest.raises(RuntimeError, match="the memory is empty"):
+            loader.diagnose()
+    solver.step(None, batch)
+    assert loader.diagnose().seen == 1.0
+
+
+def test_u0_has_no_meaning_and_is_refused() -> None:
+    objective = CASES["pauc"]().objective
+    with pytest.raises(ValueError, match="u0 must be None"):
+        fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.1), fcco.output_memory(), u0=0.5)

@@ -99,10 +99,12 @@ class Memory:
         with torch.no_grad():
             return self.phi.at(id, old)
 
-    def undo(self, old: list[Entries], period: int) -> None:
-        """Put back what a step that failed has changed: entries of the table, and the period where it chose one."""
+    def undo(self, old: list[Entries], period: int, begun: bool) -> None:
+        """Put back what a step that failed has changed: entries, the period that it chose, the table that it made."""
         self.period = period
-        if old and self.table is not None and self.phi is not None:
+        if not begun:
+            self.table = self.phi = None
+        elif old and self.table is not None and self.phi is not None:
             self.table.put_back(old[0])
             self.phi.undo()
 

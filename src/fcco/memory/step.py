@@ -53,14 +53,14 @@ class Pass:
 def memory_step(solver: Solver, data: tuple[Any, ...]) -> Report:
     """Take one step along sum_k v_k grad s_k; where it fails, everything is as it was."""
     memory, batch = _checked(solver, data)
-    t, period = solver.t, memory.period
+    t, period, begun = solver.t, memory.period, memory.table is not None
     old: list[Entries] = []
     try:
         with solver._all_or_nothing():
             report = _step(solver, memory, batch, old)
     except BaseException as error:
         if solver.t == t:  # else a Ctrl-C was held back until the step was taken
-            memory.undo(old, period)
+            memory.undo(old, period, begun)
         if not isinstance(error, NonFiniteError) or solver.nonfinite == "raise":
             raise
     else:
