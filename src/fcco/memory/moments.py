@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import final
 
 import torch
@@ -33,9 +34,9 @@ class MomentPhi:
     stretch = STRETCH
 
     def __init__(self, objective: MultiTaskAUC, tasks: Tasks, table: OutputTable) -> None:
-        self._objective, self._tasks, self._table = objective, tasks, table
-        self.own = own_variables(objective)
         device = table.values.device
+        self._objective, self._tasks, self._table = objective, replace(tasks, y=tasks.y.to(device)), table
+        self.own = own_variables(objective)
         self._blocks = torch.arange(objective.num_blocks, device=device)
         # (4, 2, m): a centre c, the number of those seen, the sums of h - c and of its square; positives and negatives.
         # About a centre, because a mean square less the square of a mean would keep no digits where h is large.
@@ -74,8 +75,7 @@ class MomentPhi:
 
     def _classes(self, id: Tensor) -> Tensor:
         """(2, K, m) bool: who is a positive, and who a negative, of which task."""
-        found = self._tasks.at(self._blocks.to(self._tasks.y.device), id.to(self._tasks.y.device))
-        return torch.stack(found).transpose(1, 2).to(id.device)
+        return torch.stack(self._tasks.at(self._blocks, id)).transpose(1, 2)
 
     def _scores(self, values: Tensor) -> Tensor:
         """(K, m), exactly."""
@@ -105,7 +105,7 @@ class MomentPhi:
         """
         centre, count, first, second = self.rows[0]
         size = count.clamp(min=1.0)
-        met = (count > 0).all(0)
+        met = (count > 0).all(0) if self._table.missing else slice(None)  # else a device would wait
         mean, rest = centre + first / size, (second / size - (first / size).square()).clamp(min=0.0)
         with torch.enable_grad():
             leaf = torch.stack([mean, rest]).requires_grad_()
