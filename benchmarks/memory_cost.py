@@ -5,7 +5,8 @@
     python benchmarks/memory_cost.py --device cuda --networks   # steps of ResNets with 256 images, with and without
 
 Scores are normal, positives (1 % of all) 2.5 higher, so that part of the pairs is inside the hinge; 16 positives and 64
-negatives a step. Times are medians. A case of more than ``--pairs`` pairs is left out (-).
+negatives a step, 80 examples where there are no classes. Times are medians. A case of more than ``--pairs`` pairs is left
+out (-).
 """
 
 from __future__ import annotations
@@ -22,31 +23,47 @@ from torch import Tensor, nn
 
 import fcco
 from fcco.memory import Memory
-from fcco.objectives.average_precision import AveragePrecision
-from fcco.objectives.partial_auc import PartialAUC
-from fcco.sampling import Average, PointLoader
+from fcco.objectives import AveragePrecision, GlobalContrastive, MultiTaskAUC, PartialAUC
+from fcco.objectives.base import OutputObjective
+from fcco.sampling import Average, BlockLoader, ExampleLoader, PointLoader
+from fcco.sampling.loader import Loader
 
 POSITIVES, NEGATIVES = 16, 64
+KINDS: dict[str, tuple[int, ...]] = {  # and the shape of an output
+    "polynomial": (),
+    "exponential": (),
+    "moments, 10 tasks": (10,),
+    "features, d = 64": (2, 64),
+}
+SLOW = ("exponential", "features, d = 64")  # all pairs, where everything is evaluated
+
+
+def problem(kind: str, n: int, device: str) -> tuple[OutputObjective, Loader]:
+    """An objective over n examples that a table stands for, and its loader."""
+    x, place = torch.zeros(n, 1, device=device), torch.arange(n, device=device)
+    if kind == "moments, 10 tasks":
+        loader: Loader = BlockLoader(x, place % 10, 4, 20, seed=0)
+        return MultiTaskAUC(nn.Linear(1, 10), 10), loader
+    if kind == "features, d = 64":
+        return GlobalContrastive(nn.Linear(1, 64), n), ExampleLoader((x, x), 80, seed=0)
+    average = Average.ALL if kind == "polynomial" else Average.OPPOSITE
+    loader = PointLoader(x, (place % 100 == 0).long(), POSITIVES, NEGATIVES, average=average, seed=0)
+    if kind == "polynomial":
+        return AveragePrecision(nn.Linear(1, 1), loader.num_blocks), loader
+    return PartialAUC(nn.Linear(1, 1), loader.num_blocks, temperature=0.3), loader
 
 
 def made(kind: str, n: int, device: str) -> tuple[Memory, Tensor]:
-    """The memory with a full table of n scores, and the examples of one step."""
+    """The memory with a full table of n outputs, and the examples of one step."""
     generator = torch.Generator(device).manual_seed(0)
-    y = (torch.arange(n, device=device) % 100 == 0).long()
-    average = Average.ALL if kind == "polynomial" else Average.OPPOSITE
-    x = torch.zeros(n, 1, device=device)
-    loader = PointLoader(x, y, POSITIVES, NEGATIVES, average=average, seed=0)
-    model = nn.Linear(1, 1)
-    objective: fcco.objectives.OutputObjective = (
-        AveragePrecision(model, loader.num_blocks)
-        if kind == "polynomial"
-        else PartialAUC(model, loader.num_blocks, temperature=0.3)
-    )
+    objective, loader = problem(kind, n, device)
     objective.to(device)
     solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.1), fcco.output_memory())
     memory = fcco.memory.MemoryLoader(solver, loader).memory
-    scores = torch.randn(n, generator=generator, device=device) + 2.5 * y
-    memory.begin(()).write(torch.arange(n, device=device), scores, 0)
+    outputs = torch.randn(n, *KINDS[kind], generator=generator, device=device)
+    if not KINDS[kind]:
+        outputs += 2.5 * (torch.arange(n, device=device) % 100 == 0)
+    memory.begin(KINDS[kind]).write(torch.arange(n, device=device), outputs, 0)
     for chances in memory.chances:
         chances.draw(0.5, torch.Generator())  # the order of the sweep is part of what is kept
     id = torch.cat([
@@ -122,6 +139,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--pairs", type=float, default=2e9, help="the most pairs that are summed one by one")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--networks", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -133,13 +151,16 @@ def main() -> None:
         return
     print("| n | kind | a step | the whole table | state, MB |\n|---|---|---|---|---|")
     for n in args.sizes:
-        for kind in ("polynomial", "exponential"):
+        for kind in args.kinds:
             memory, id = made(kind, n, args.device)
-            phi = memory.phi
+            phi, table = memory.phi, memory.table
             assert phi is not None
-            step = milliseconds(partial(phi.at, id), args.device, args.repeats)
+            assert table is not None
+            if kind not in SLOW:
+                phi.everything()
+            step = milliseconds(partial(phi.at, id, table.read(id)), args.device, args.repeats)
             whole = "-"
-            if kind == "polynomial" or phi.pairs() <= args.pairs:
+            if kind not in SLOW or phi.pairs() <= args.pairs:
                 repeats = args.repeats if n < 10**6 else 2
                 whole = f"{milliseconds(phi.everything, args.device, repeats):.1f}"
                 memory.refresh(0, due=True)

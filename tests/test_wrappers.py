@@ -82,6 +82,12 @@ def test_a_compiled_model_takes_the_same_steps(name):
     close(run(torch.compile(net(), backend="aot_eager"), name), run(net(), name))
 
 
+@pytest.fixture(autouse=True)
+def compiled_anew():
+    """After some models of one class torch stops compiling them and runs them as they are: then nothing is tested."""
+    torch.compiler.reset()
+
+
 class Own(nn.Module):
     """A class of the user's: torch compiles its own containers in place without a word and without effect.
 

@@ -49,7 +49,7 @@ def extremes(s: Tensor, w: Tensor, own: Tensor) -> list[tuple[Tensor, Tensor]]:
     return found
 
 
-FEW = 64  # up to so many, sorting those that they are compared with costs more than it saves
+FEW = 32  # up to so many, sorting those that they are compared with costs more than it saves
 
 
 def inverse(log_g: Tensor) -> Tensor:
@@ -63,8 +63,8 @@ class Polynomial:
     """scale * (margin + x)^2, of x > -margin only where it is a hinge.
 
     Args:
-        pairs: up to so many pairs are summed one by one; beyond, the sorted sums are cheaper. Eight times as many on
-            an accelerator, where it takes longer to launch the sums than to make them.
+        pairs: up to so many pairs are summed one by one; beyond, the sorted sums are cheaper, but for a few q on the
+            CPU. Eight times as many on an accelerator, where it takes longer to launch the sums than to make them.
     """
 
     margin: float
@@ -90,8 +90,13 @@ class Polynomial:
         """sum_p w_p k(p - q) and sum_p w_p k'(p - q), (Q, C) each."""
         exact = exact_dtype(q.device)
         q, p, w = q.to(exact), p.to(exact), w.to(exact)
-        limit = self.pairs if q.device.type == "cpu" else 8 * self.pairs
-        return self.one_by_one(q, p, w) if q.numel() * p.numel() <= limit else self.by_sorting(q, p, w)
+        on_cpu = q.device.type == "cpu"
+        limit = self.pairs if on_cpu else 8 * self.pairs
+        if q.numel() * p.numel() > limit and not (on_cpu and q.numel() <= FEW):
+            return self.by_sorting(q, p, w)
+        pieces = [self.one_by_one(some, p, w) for some in q.split(max(1, limit // max(1, p.numel())))]
+        value, slope = zip(*pieces, strict=True)
+        return torch.cat(value), torch.cat(slope)
 
     def one_by_one(self, q: Tensor, p: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         x = self.margin + p - q.unsqueeze(1)
