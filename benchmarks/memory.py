@@ -66,6 +66,7 @@ class Setting:
     block_label: int = 1
     least: float = 0.0  # subtracted from the value: the distance to the best possible
     scent: bool = True
+    examples: int = EXAMPLES
 
     @property
     def drawn(self) -> int:
@@ -100,6 +101,7 @@ class Tasks:
     steps: int = 2000
     least: float = 0.0
     scent: bool = False
+    examples: int = EXAMPLES
 
     @property
     def drawn(self) -> int:
@@ -123,6 +125,7 @@ class Views:
     steps: int = 1000
     least: float = -1.0
     scent: bool = True
+    examples: int = 4000
 
     def build(self, seed: int, steps: int, device: str) -> Problem:
         x = views(device)
@@ -234,7 +237,7 @@ def classes(device: str) -> tuple[Tensor, Tensor]:
 def views(device: str) -> tuple[Tensor, Tensor]:
     """4,000 images twice, each time moved by up to 3 pixels, mirrored or not, with noise."""
     generator, found = torch.Generator().manual_seed(1), []
-    x = images(device)[0][:4000].cpu().reshape(-1, 28, 28)
+    x = images(device)[0][: Views.examples].cpu().reshape(-1, 28, 28)
     for _ in range(2):
         moved = functional.pad(x, (3, 3, 3, 3))
         top, left = torch.randint(7, (2, len(x)), generator=generator).tolist()
@@ -248,7 +251,7 @@ def views(device: str) -> tuple[Tensor, Tensor]:
 def train(run: Run, device: str) -> dict[str, Any]:
     """Train, and evaluate the objective exactly at the last iterate."""
     setting = SETTINGS[run.setting]
-    charged = math.ceil(EXAMPLES / setting.drawn) if run.scored else 0
+    charged = math.ceil(setting.examples / setting.drawn) if run.scored else 0
     torch.manual_seed(run.seed)
     objective, own = setting.build(run.seed, setting.steps - charged, device)
     loader: Any = own
@@ -418,8 +421,9 @@ def _write(
         "torch": torch.__version__, "python": platform.python_version(), "machine": platform.machine(),
         "device": args.device, "tuning_seeds": TUNING_SEEDS, "seeds": list(seeds), "finalists": FINALISTS, "learning_rates": RATES,
         "grids": {m: _grid(m) for m in methods}, "memory": asdict(OutputMemory()), "chosen": chosen,
-        "optimizer": "Adam, constant learning rate", "model": "784-32-1, ReLU", "data": f"Fashion-MNIST, class {CLASS}: "
-        f"{POSITIVES} of {EXAMPLES}", "steps": {s: SETTINGS[s].steps for s in settings},
+        "optimizer": "Adam, constant learning rate",
+        "model": "784-32-1, ReLU; tasks: 784-64-10; contrastive: 784-128-32", "data": f"Fashion-MNIST, class {CLASS}: "
+        f"{POSITIVES} of {EXAMPLES}; tasks: {EXAMPLES}, all classes; contrastive: two views of 4000", "steps": {s: SETTINGS[s].steps for s in settings},
     }  # fmt: skip
     (store.folder / "configuration.json").write_text(json.dumps(about, indent=1) + "\n")
     (store.folder / "table.md").write_text("\n".join(table(store, settings, methods, best, seeds)) + "\n")

@@ -94,3 +94,25 @@ def test_the_other_regions_are_silent():
         assert run(fcco.msvr_v2(alpha=0.1, beta=0.1), lr=0.03, m=4, b1=2).correction_share < THRESHOLD
         assert run(fcco.msvr_v2(alpha=0.1, beta=0.1, gamma=0.0), lr=0.3).correction_share == 0.0
         assert run(fcco.sox(alpha=0.1, beta=0.1), lr=0.3).correction_share is None
+
+
+def test_a_step_that_failed_is_not_watched():
+    w = torch.nn.Parameter(torch.ones(2))
+    f = fcco.objective(
+        lambda i, x: (x @ w).mean(1, keepdim=True), lambda i, u: u.square().squeeze(1), num_blocks=4, parameters=[w]
+    )
+    solver = fcco.Solver(f, torch.optim.SGD([w], lr=0.1), fcco.msvr_v1(alpha=0.5, beta=0.5))
+
+    def refuse(*_):
+        raise MemoryError
+
+    for t in range(1, EVERY + 1):
+        if t == EVERY:  # the step that would be looked at
+            handle = solver.optimizer.register_step_pre_hook(refuse)
+            for _ in range(3):
+                with pytest.raises(MemoryError):
+                    solver.step(torch.tensor([0, 1]), torch.ones(2, 8, 2))
+            handle.remove()
+            assert solver._watch._looks == 0
+        solver.step(torch.tensor([0, 1]), torch.ones(2, 8, 2))
+    assert solver._watch._looks == 1

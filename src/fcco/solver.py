@@ -207,10 +207,11 @@ class Solver:
             u_t = now.weighed_at()
         draw.seen.append(u_t)
         self._finish_z(k, draw)
+        looks = [look for look in (now, previous, anchor) if look is not None]
+        report = self._commit(t, draw, _first(new, now.g, u), u_t, looks)
         if self._watch is not None:
             self._watch.look(t, c, Values(u, now.g, previous and previous.g, jvp=now.jvp), new)
-        looks = [look for look in (now, previous, anchor) if look is not None]
-        return self._commit(t, draw, _first(new, now.g, u), u_t, looks)
+        return report
 
     def _finish_z(self, k: Weights, draw: Draw | Pass) -> None:
         """``p.grad`` holds the scaled sum of G's: make it z_t, projected; nothing is stored yet."""

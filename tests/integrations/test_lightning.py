@@ -121,6 +121,20 @@ def test_schedules(interval, frequency, times):
     assert fit(module, limit_val_batches=0)["lr"] == [0.01 * 0.5**times]
 
 
+def test_a_step_that_was_skipped_moves_no_schedule():
+    class Spoiled(Ranker):
+        def training_step(self, batch, batch_idx):
+            self.solver.nonfinite = "skip"
+            if self.current_epoch == 0 and batch_idx < 2:
+                batch[1].x[:] = torch.nan
+            super().training_step(batch, batch_idx)
+
+    module = Spoiled("soap", gamma=0.5, frequency=4)
+    lr = fit(module, max_epochs=2, limit_val_batches=0)["lr"]
+    assert (module.solver.t, module.solver.skipped) == (8, 2)
+    assert lr == [0.01 * 0.5**2]
+
+
 def test_counts_and_figures():
     module, trainer = Ranker(), make_trainer(max_steps=7)
     trainer.fit(module)

@@ -75,6 +75,17 @@ def test_a_sweep_ends_whatever_it_is_asked() -> None:
         Sweep(0)
 
 
+def test_every_rank_gets_an_example_even_where_all_chances_lie_on_one() -> None:
+    _, loader = solver_for(CASES["pauc"](), fcco.output_memory(importance=1.0))
+    for chances in loader.memory.chances:
+        chances.update(torch.eye(len(chances.members))[0], 1.0)
+    assert len(loader._plan().drawn.id) == 2  # one of each class
+    object.__setattr__(loader.loader._share, "world", 4)
+    drawn = loader._plan().drawn
+    assert len(drawn.id) >= 4
+    torch.testing.assert_close(drawn.probability[0], torch.tensor(1.0 / len(loader.memory.chances[0].members)).double())
+
+
 def test_sweep_goes_on_from_its_seed_and_place() -> None:
     generator, sweep, other = torch.Generator().manual_seed(0), Sweep(10), Sweep(10)
     assert sorted(sweep.take(4, generator).tolist() + sweep.take(6, generator).tolist()) == list(range(10))

@@ -56,6 +56,21 @@ def test_a_table_that_fills_up(name: str) -> None:
     torch.testing.assert_close(fast.everything().c, slow.everything().c, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("temperature", [0.1, 0.001])
+def test_half_and_single_precision_around_it_change_little(temperature: float) -> None:
+    """Features of a network in single precision, within autocast, against double precision."""
+    h = draw(N, 0).float()
+    found = []
+    for dtype, half in ((torch.float64, False), (torch.float32, False), (torch.float32, True)):
+        objective = GlobalContrastive(torch.nn.Identity(), N, temperature=temperature)
+        table = OutputTable(N, (2, 4), like=torch.zeros(0, dtype=dtype))
+        table.write(torch.arange(N), h.to(dtype), 0)
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=half):
+            found.append(ContrastivePhi(objective, table).at(torch.arange(N)).c.double())
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-5, atol=1e-6 * float(found[0].abs().max()))
+
+
 def test_undo_puts_the_rows_back() -> None:
     table, fast, _ = tables("contrastive-learned")
     table.write(torch.arange(N), draw(N, 0), 0)

@@ -17,19 +17,20 @@ from tests.memory.cases import CASES, Case, N, inputs, labels, model, solver_for
 
 
 class Scaled(nn.Module):
-    def __init__(self, factor: float) -> None:
+    def __init__(self, factor: float, shift: float) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.linear, self.factor = nn.Linear(5, 1), factor
+        self.linear, self.factor, self.shift = nn.Linear(5, 1), factor, shift
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.factor * self.linear(x)
+        return self.factor * self.linear(x) + self.shift
 
 
+@pytest.mark.parametrize("shift", [0.0, -1e3, 1e3])
 @pytest.mark.parametrize(("factor", "temperature"), [(1.0, 0.1), (30.0, 0.01), (1e3, 0.1), (1e4, 0.1)])
-def test_single_precision_keeps_its_digits_at_any_exponent(factor: float, temperature: float) -> None:
-    """Exponents up to 1e10, against autograd in double precision on the same scores."""
-    x, y, net = inputs().float(), labels(), Scaled(factor)
+def test_single_precision_keeps_its_digits_at_any_exponent(factor: float, temperature: float, shift: float) -> None:
+    """Exponents up to 1e10, scores far from zero, against autograd in double precision on the same scores."""
+    x, y, net = inputs().float(), labels(), Scaled(factor, shift)
     loader = PointLoader(x, y, 4, 6, average=Average.OPPOSITE, seed=0)
     case = Case(PartialAUC(net, loader.num_blocks, temperature=temperature), loader)
     solver, memory = solver_for(case, fcco.output_memory(importance=0.0, cap=None, balance=False), lr=0.0)
@@ -43,11 +44,14 @@ def test_single_precision_keeps_its_digits_at_any_exponent(factor: float, temper
         torch.testing.assert_close(p.grad, gradient, rtol=1e-5, atol=1e-6 * float(wanted[0].norm()))
 
 
-def test_sorted_sums_with_a_cluster_far_below() -> None:
+@pytest.mark.parametrize("far", [-1e5, 1e5])
+def test_sorted_sums_with_a_cluster_far_away(far: float) -> None:
+    """In the second column; the first is of those near alone, as the own class is in average precision."""
     generator = torch.Generator().manual_seed(0)
     p = torch.randn(400, generator=generator, dtype=torch.float64)
-    p[200:] -= 1e5
-    q, w = p[:50], torch.full((400, 1), 1 / 400, dtype=torch.float64)
+    p[200:] += far
+    q, w = p[:50], torch.full((400, 2), 1 / 400, dtype=torch.float64)
+    w[200:, 0] = 0.0
     kernel = Polynomial(1.0, 1.0, True)
     for mine, theirs in zip(kernel.by_sorting(q, p, w), kernel.one_by_one(q, p, w), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)

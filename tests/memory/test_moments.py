@@ -53,7 +53,7 @@ def test_scores_far_from_zero_keep_their_digits() -> None:
     torch.testing.assert_close(far.c, near.c, rtol=1e-6, atol=1e-6)
 
 
-def test_undo_and_looking_leave_the_sums_alone() -> None:
+def test_undo_leaves_the_sums_alone() -> None:
     table, id = empty(), torch.arange(6)
     fast, _ = phi("tasks", table)
     table.write(torch.arange(N), torch.ones(N, TASKS, dtype=torch.float64), 0)
@@ -64,6 +64,34 @@ def test_undo_and_looking_leave_the_sums_alone() -> None:
     assert not torch.equal(fast.rows[0], before)
     fast.undo()
     assert torch.equal(fast.rows[0], before)
+
+
+def test_looking_at_the_value_leaves_the_sums_alone() -> None:
+    solver, loader = solver_for(CASES["tasks"](), fcco.output_memory(refresh=100))
+    for index, batch in loader:
+        solver.step(index, batch)
+    memory = loader.memory
+    assert isinstance(memory.phi, MomentPhi)
+    before = memory.phi.rows[0].clone()
+    assert memory.value() > 0.0
+    assert torch.equal(memory.phi.rows[0], before)
+
+
+def test_a_step_looks_at_those_drawn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the size of the table is made."""
+    table = empty()
+    fast, _ = phi("tasks", table)
+    table.write(torch.arange(N), torch.ones(N, TASKS, dtype=torch.float64), 0)
+    fast.everything()
+
+    def everyone(_: OutputTable) -> torch.Tensor:
+        raise AssertionError("all were looked at")
+
+    monkeypatch.setattr(OutputTable, "seen", property(everyone))
+    id = torch.arange(3)
+    old = table.read(id)
+    table.write(id, torch.zeros(3, TASKS, dtype=torch.float64), 1)
+    fast.at(id, old)
 
 
 @pytest.mark.parametrize("warm", [False, True])

@@ -73,6 +73,17 @@ def counted(missing: bool) -> list[Tensor]:
     return [figures, *(p.detach() for p in solver.parameters)]
 
 
+def scored(rank: int) -> Tensor:
+    """The table after a scoring pass with dropout, whose random numbers are each rank's own."""
+    case = CASES["pauc"]()
+    case.objective.model = torch.nn.Sequential(torch.nn.Dropout(0.5), case.objective.model)
+    _, loader = solver_for(case, fcco.output_memory())
+    torch.manual_seed(rank)
+    loader.score()
+    assert loader.memory.table is not None
+    return loader.memory.table.values
+
+
 def _rank(rank: int, folder: str) -> None:
     warnings.simplefilter("error")
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -81,6 +92,7 @@ def _rank(rank: int, folder: str) -> None:
     try:
         found = {name: trained(name, folder) for name in NAMES}
         found |= {"larger": counted(False), "sharded": sharded(True)}
+        found |= {"scored": [scored(rank)]}
         found |= {"one rank sees what is not a number": counted(rank == 1)}
         torch.save(found, os.path.join(folder, f"found-{rank}"))
     finally:
@@ -90,8 +102,10 @@ def _rank(rank: int, folder: str) -> None:
 @pytest.mark.slow
 def test_two_ranks_equal_one_and_resume(tmp_path: Path) -> None:
     mp.spawn(_rank, args=(str(tmp_path),), nprocs=2)
+    first = torch.load(tmp_path / "found-0", weights_only=True)
     for rank in range(2):
         found = torch.load(tmp_path / f"found-{rank}", weights_only=True)
+        assert torch.equal(found["scored"][0], first["scored"][0])
         for name in NAMES:
             for mine, alone in zip(found[name], trained(name), strict=True):
                 torch.testing.assert_close(mine, alone, rtol=1e-9, atol=1e-10)

@@ -78,7 +78,7 @@ def test_a_gradient_that_is_not_finite_leaves_no_trace_either() -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 3])
-@pytest.mark.parametrize("name", ["pauc", "ap", "ndcg"])
+@pytest.mark.parametrize("name", ["pauc", "ap", "ndcg", "tasks", "contrastive-learned"])
 def test_an_optimizer_that_raises_leaves_no_trace(name: str, steps: int) -> None:
     def refuse(*_: object) -> None:
         raise MemoryError

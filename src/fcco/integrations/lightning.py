@@ -80,7 +80,7 @@ class SolverModule(pl.LightningModule):
         finally:
             solver.optimizer = optimizer
             self._random = solver._evaluator.surroundings.randomness.capture()
-        self._schedule(solver.t)
+        self._schedule(report)
         self.log_report(report)
 
     def log_report(self, report: Report) -> None:
@@ -89,12 +89,13 @@ class SolverModule(pl.LightningModule):
         if report.u is not None:
             self.log("tracking_error", report.tracking_error)
 
-    def _schedule(self, t: int) -> None:
+    def _schedule(self, report: Report) -> None:
         """Both kinds here and not in an epoch's hooks, which a run resumed after the last step would pass over."""
         for config in self.trainer.lr_scheduler_configs:
             by_step = config.interval == "step"
-            count = t if by_step else self.trainer.current_epoch + 1
-            if (by_step or self.trainer.is_last_batch) and count % config.frequency == 0:
+            due = not report.skipped if by_step else self.trainer.is_last_batch
+            count = report.step if by_step else self.trainer.current_epoch + 1
+            if due and count % config.frequency == 0:
                 config.scheduler.step()
 
     # ------------------------------------------------------------------ resuming

@@ -56,8 +56,8 @@ def exchange(id: Tensor, probability: Tensor, weight: Tensor, values: Tensor, fi
     )
 
 
-def agreed(push: Tensor) -> Tensor:
-    """The same numbers on every rank, to the last bit: draws that differed would be nobody's or everybody's."""
+def agreed(numbers: Tensor) -> Tensor:
+    """The same numbers on every rank, in place, to the last bit: draws that differ would be nobody's or everybody's."""
     if rank_and_world()[1] > 1:
-        dist.broadcast(push, 0)
-    return push
+        dist.broadcast(numbers, 0)
+    return numbers

@@ -14,6 +14,7 @@ from fcco.memory.phi import Coefficients, add, joined, own_variables, sent
 from fcco.memory.table import Entries, OutputTable
 from fcco.objectives.base import OutputObjective
 from fcco.objectives.global_contrastive import GlobalContrastive
+from fcco.sampling.draws import exact_dtype
 from fcco.sampling.examples import ExampleLoader
 from fcco.sampling.loader import Loader
 
@@ -57,7 +58,9 @@ class ContrastivePhi:
         self._objective, self._table = objective, table
         self.own = own_variables(objective)
         # log g and the mean of x, in both directions; of an example that was not compared with anyone yet: inf
-        self.rows = [table.values.new_full((table.values.shape[0], 4), torch.inf)]
+        self._exact = exact_dtype(table.values.device)  # tau may be tiny; and autocast leaves it alone
+        size, device = table.values.shape[0], table.values.device
+        self.rows = [torch.full((size, 4), torch.inf, dtype=self._exact, device=device)]
         self._complete = False  # no row is inf any more
         self._replaced: list[tuple[Tensor, Tensor]] = []  # whose rows, what the last look replaced there
 
@@ -90,7 +93,7 @@ class ContrastivePhi:
         push, f, slopes = torch.zeros_like(drawn.h), list[Tensor](), torch.zeros_like(found.tau)
         self._replaced.clear()
         if found.id.shape[0] < 2:
-            return Coefficients(push, joined(f, push), own)
+            return Coefficients(torch.zeros_like(self._table.values[id]), joined(f, push), own)
         means = self._renew(drawn, found)
         if not self._complete:
             self._renew(found.at(self.rows[0][found.id].isinf().any(1).nonzero()[:, 0]), found)
@@ -127,6 +130,7 @@ class ContrastivePhi:
         if self._table.missing:
             id = id[self._table.seen]
             values = values[id]
+        values = values.to(self._exact)
         h = normalize(values, dim=2) if self._objective.normalize else values
         tau = torch.as_tensor(self._objective.tau(id), dtype=h.dtype, device=h.device).expand(id.shape[0], 2)
         return Features(id, h, (h[:, 0] * h[:, 1]).sum(1), tau)
@@ -186,11 +190,11 @@ class ContrastivePhi:
 
     def _by_outputs(self, id: Tensor, push: Tensor) -> Tensor:
         """Derivatives by the outputs from those by the features."""
-        if not self._objective.normalize:
-            return push
-        with torch.enable_grad():
-            outputs = self._table.values[id].requires_grad_()
-            return torch.autograd.grad(normalize(outputs, dim=2), outputs, push)[0]
+        if self._objective.normalize:
+            with torch.enable_grad():
+                outputs = self._table.values[id].to(self._exact).requires_grad_()
+                push = torch.autograd.grad(normalize(outputs, dim=2), outputs, push)[0]
+        return push.to(self._table.values.dtype)
 
 
 def _pieces(anchors: Features, others: int) -> Iterator[slice]:

@@ -105,16 +105,23 @@ class Polynomial:
 
     def by_sorting(self, q: Tensor, p: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         """Sums over the points above a threshold of 1, p and p^2, added up from the top."""
-        center = p.amax() if self.hinge else p.mean()  # sums begin at the top: what is far below spoils no digits of it
-        p, order = (p - center).sort(descending=True)
-        w = w[order].T
-        moments = torch.cat([w, w * p, w * p.square()]).cumsum(1)  # along rows: a scan over columns is slow
+        center = self._centers(p, w)  # (C, 1)
+        p, order = p.sort(descending=True)
+        w, x = w[order].T, p - center  # (C, P) each
+        moments = torch.cat([w, w * x, w * x.square()]).cumsum(1)  # along rows: a scan over columns is slow
         moments = torch.cat([torch.zeros_like(moments[:, :1]), moments], 1)
-        d = self.margin - (q - center)
-        above = torch.searchsorted(-p, d) if self.hinge else torch.full_like(d, p.shape[0], dtype=torch.int64)
+        above = torch.searchsorted(-p, self.margin - q) if self.hinge else torch.full_like(q, p.shape[0]).long()
         s0, s1, s2 = moments[:, above].T.chunk(3, 1)
-        d = d.unsqueeze(1)
+        d = self.margin - (q.unsqueeze(1) - center.T)  # (Q, C)
         return self.scale * (s2 + d * (2.0 * s1 + d * s0)), 2.0 * self.scale * (s1 + d * s0)
+
+    def _centers(self, p: Tensor, w: Tensor) -> Tensor:
+        """What each column's points are measured from, (C, 1): sums begin at the top, so that there it is the largest
+        point that counts, and what lies far below spoils no digits of it."""
+        if not self.hinge:
+            return p.mean().expand(w.shape[1], 1)
+        top = p.unsqueeze(1).masked_fill(w == 0.0, -torch.inf).amax(0)
+        return top.masked_fill(top == -torch.inf, 0.0).unsqueeze(1)
 
 
 @final
@@ -154,8 +161,8 @@ class Exponential:
         return 2.0 * self.scale * result
 
     def alone(self, ends: list[tuple[Tensor, Tensor]], a: Tensor) -> Tensor:
-        e = [self.exponent(end - a.unsqueeze(1))[0] + w.log().clamp(min=ZERO) for end, w in ends]
-        return torch.stack(e).amax(0)
+        e = [self.exponent(end - a.unsqueeze(1))[0] + w.log() for end, w in ends]  # -inf where there is nobody
+        return torch.stack(e).amax(0).clamp(min=ZERO)
 
     def _root(self, x: Tensor) -> Tensor:
         """The root of exponent / scale from margin + s_o - s_a, in place."""

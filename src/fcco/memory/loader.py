@@ -84,8 +84,8 @@ class MemoryLoader:
             raise TypeError(f"output_memory has no form for the groups and bags of a {type(loader).__name__} yet")
         if objective.features:
             warnings.warn(
-                "the output memory does not pay for features: those drawn flee from where the others were, and a "
-                "tracker as fcco.sox ends far lower (docs/memory.md)",
+                "the output memory does not pay for features: contrastive losses end far lower with fcco.sox, since "
+                "what is drawn flees from where the others were (docs/memory.md)",
                 stacklevel=2,
             )
         if loader.num_blocks != objective.num_blocks:
@@ -153,14 +153,14 @@ class MemoryLoader:
         return diagnose(self.memory, self._solver.t)
 
     def _plan(self) -> _Plan:
-        drawn = self._draw()
+        drawn = self._draw(self._settings.importance)
         while drawn.id.shape[0] < self.loader._share.world:  # merged: a rank would have nothing to do
-            drawn = self._draw()
+            drawn = self._draw(0.0)
         drawn = Drawn(*(sent(tensor, self.loader.device) for tensor in drawn))
         return _Plan(drawn, self.loader._source.seed(self._generator))
 
-    def _draw(self) -> Drawn:
-        parts = [chances.draw(self._settings.importance, self._generator) for chances in self.memory.chances]
+    def _draw(self, importance: float) -> Drawn:
+        parts = [chances.draw(importance, self._generator) for chances in self.memory.chances]
         return Drawn(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
     def _mine(self, drawn: Drawn) -> Drawn:

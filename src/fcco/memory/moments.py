@@ -96,7 +96,7 @@ class MomentPhi:
                 rows[0] += torch.where(rows[1] > 0, rows[2] / rows[1].clamp(min=1.0), 0.0)
             rows[1:] = 0.0
             for id in everyone.split(CHUNK):
-                rows[1:] += self._sums(id, self._table.values[id], self._table.seen[id])
+                rows[1:] += self._sums(id, self._table.values[id], self._table.seen_at(id))
 
     def _outer(self) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
         """Class means (2, m); f of the tasks that take part; their slope (2, 2, m); the centres' gradients.
@@ -129,7 +129,7 @@ class MomentPhi:
         values = self._table.values[id]
         by_mean, by_square = (slope / self.rows[0][1].clamp(min=1.0)).unsqueeze(2)  # (2, 1, m) each
         c = by_mean + 2.0 * by_square * (self._scores(values) - mean.unsqueeze(1))  # (2, K, m)
-        there = self._classes(id) & self._table.seen[id].unsqueeze(1)
+        there = self._classes(id) & self._table.seen_at(id).unsqueeze(1)
         return torch.where(there, c, 0.0).sum(0).reshape_as(values).to(values.dtype)
 
 

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import flop_registry
 from fcco import _checks
 from fcco.evaluate import NonFiniteError, clear
 from fcco.memory.diagnostics import follow
-from fcco.memory.exchange import exchange
+from fcco.memory.exchange import agreed, exchange
 from fcco.memory.memory import Figures, Memory
 from fcco.memory.table import Entries
 from fcco.objectives.base import OutputObjective
@@ -175,6 +175,8 @@ def fill(solver: Solver, memory: Memory, loader: Loader, chunk: int) -> None:
                 bad = batch.id[~finite].tolist()
                 raise NonFiniteError(f"the output is not finite for example {_checks.some(bad)}", bad)
             memory.begin(tuple(fresh.shape[1:])).write(batch.id[finite], fresh[finite], solver.t)
+        if memory.table is not None:  # each rank has random numbers of its own, for dropout and the like
+            memory.table.load_state_dict({name: agreed(part) for name, part in memory.table.state_dict().items()})
     except BaseException:
         memory.forget(before)
         raise

@@ -38,6 +38,10 @@ class OutputTable:
         """(N,) bool."""
         return self.written >= 0
 
+    def seen_at(self, id: Tensor) -> Tensor:
+        """(K,) bool, of the examples named: nobody else is looked at."""
+        return self.written[id] >= 0
+
     def read(self, id: Tensor) -> Entries:
         """The entries (K,), to be put back should the step fail."""
         return Entries(id, self.values[id], self.written[id])
