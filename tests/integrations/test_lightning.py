@@ -162,6 +162,11 @@ class Forgetful(Ranker):
         pass
 
 
+class Empty(Ranker):
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
 class Bare(SolverModule):
     """Sets neither solver nor loader."""
 
@@ -198,6 +203,7 @@ class Plateau(Ranker):
     [
         (Forgetful, RuntimeError, r"super\(\).on_train_start"),
         (Bare, TypeError, "must set self.solver"),
+        (Empty, TypeError, "must set self.loader"),
         (OtherOptimizer, ValueError, "solver's optimizer"),
         (Outside, ValueError, "a part of it"),
         (Plateau, ValueError, "ReduceLROnPlateau"),

@@ -65,6 +65,7 @@ class SolverModule(pl.LightningModule):
 
     def train_dataloader(self) -> Any:
         """The loader that ``configure_optimizers`` made."""
+        self._need("loader")
         return self.loader
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
@@ -139,15 +140,18 @@ class SolverModule(pl.LightningModule):
 
     # ------------------------------------------------------------------ refusing
 
+    def _need(self, part: str) -> None:
+        if not hasattr(self, part):
+            raise TypeError(f"{type(self).__name__}.configure_optimizers must set self.{part}")
+
     def _check(self) -> None:
         trainer, name = self.trainer, f"{type(self).__name__}.configure_optimizers"
         if trainer.precision not in _PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(_PRECISIONS)}, got {trainer.precision}")
         if not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):
             raise ValueError(f"strategy must be one device or DDP, got {type(trainer.strategy).__name__}")
-        for part in ("solver", "loader"):
-            if not hasattr(self, part):
-                raise TypeError(f"{name} must set self.{part}")
+        self._need("solver")
+        self._need("loader")
         check_solver(self.solver, self)
         check_loader(self.loader)
         if trainer.optimizers != [self.solver.optimizer]:
