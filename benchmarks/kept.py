@@ -86,8 +86,13 @@ def adam(parameters: Iterable[nn.Parameter], lr: float, decay: float, l2: float 
     """AdamW, and with ``l2`` the other decay beside it, the one inside Adam's moments."""
     own = list(parameters)
     optimizer = torch.optim.AdamW(own, lr=lr, weight_decay=decay)
+
+    @torch.no_grad()
+    def add_l2(*_: Any) -> None:
+        torch._foreach_add_([p.grad for p in own], own, alpha=l2)
+
     if l2:
-        optimizer.register_step_pre_hook(lambda *_: torch._foreach_add_([p.grad for p in own], own, alpha=l2))
+        optimizer.register_step_pre_hook(add_l2)
     return optimizer
 
 

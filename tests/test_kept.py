@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
-from benchmarks.kept import Job, Kept, Row
+from benchmarks.kept import Job, Kept, Row, adam
 
 NAMES = ("lr", "seed")
 CHOICES = [(float(lr),) for lr in range(1, 7)]
@@ -48,3 +49,18 @@ def test_missing_runs_are_made_once_and_kept(tmp_path: Path) -> None:
         assert kept.gather([(5.0, 0)]) == rows[2:]
     assert [row["value"] for row in rows] == [7.0, 0.0, 1.0]
     assert sorted(path.read_text().splitlines()) == sorted(lines(rows).splitlines())
+
+
+def test_adam_with_l2_is_that_of_torch() -> None:
+    torch.manual_seed(0)
+    x, found = torch.randn(20, 4), []
+    for make in (lambda p: adam(p, 0.01, 0.0, 0.1), lambda p: torch.optim.Adam(p, 0.01, weight_decay=0.1)):
+        torch.manual_seed(1)
+        net = torch.nn.Linear(4, 1)
+        optimizer = make(net.parameters())
+        for _ in range(5):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+        found.append(net.weight.detach())
+    torch.testing.assert_close(*found)
