@@ -57,16 +57,16 @@ class ContrastivePhi:
     def __init__(self, objective: GlobalContrastive, table: OutputTable) -> None:
         self._objective, self._table = objective, table
         self.own = own_variables(objective)
-        # log g and the mean of x, in both directions; of an example that was not compared with anyone yet: inf
         self._exact = exact_dtype(table.values.device)  # tau may be tiny; and autocast leaves it alone
-        size, device = table.values.shape[0], table.values.device
-        self.rows = [torch.full((size, 4), torch.inf, dtype=self._exact, device=device)]
+        self._sides = 1 if objective.two_modal else 2  # of each other example, how many features an anchor meets
+        # log g and the mean of x, in both directions; of an example that was not compared with anyone yet: inf
+        self.rows = [table.values.new_full((table.values.shape[0], 4), torch.inf, dtype=self._exact)]
         self._complete = False  # no row is inf any more
         self._replaced: list[tuple[Tensor, Tensor]] = []  # whose rows, what the last look replaced there
 
     def pairs(self) -> int:
-        n, sides, d = self._table.values.shape
-        return (1 if self._objective.two_modal else 2) * sides * n * n * (6 * d + 20) // 200
+        n, directions, d = self._table.values.shape
+        return self._sides * directions * n * n * (6 * d + 20) // 200
 
     def everything(self) -> Coefficients:
         found, rows = self._features(), self.rows[0]
@@ -99,7 +99,7 @@ class ContrastivePhi:
             self._renew(found.at(self.rows[0][found.id].isinf().any(1).nonzero()[:, 0]), found)
         for some in _pieces(found, 2 * id.shape[0]):
             anchors, rows = found.at(some), self.rows[0][found.id[some]]
-            x = [self._exponents(anchors, v, drawn) - self._log_count(v, found) for v in (0, 1)]
+            x = [self._exponents(anchors, v, drawn) - self._log_count(found) for v in (0, 1)]
             alone = torch.stack([part.amax(1) for part in x], 1)  # the most that a fresh example adds to log g
             rows[:, :2] = torch.maximum(rows[:, :2], alone)
             value, b, parts = self._outer(anchors, rows, found)
@@ -139,8 +139,9 @@ class ContrastivePhi:
         """(Q, d), whom direction v compares with: the other modality, or both views. A view of h (P, 2, d)."""
         return h[:, 1 - v] if self._objective.two_modal else h.flatten(0, 1)
 
-    def _log_count(self, v: int, found: Features) -> float:
-        return math.log(max(1, (1 if self._objective.two_modal else 2) * (found.id.shape[0] - 1)))
+    def _log_count(self, found: Features) -> float:
+        """log of how many others an anchor has, in either direction."""
+        return math.log(self._sides * (found.id.shape[0] - 1))
 
     def _exponents(self, anchors: Features, v: int, others: Features) -> Tensor:
         """x (A, Q); -inf where an anchor meets itself."""
@@ -158,7 +159,7 @@ class ContrastivePhi:
             share = (x - total).exp_()
             # 0 times -inf is not what an anchor's own feature adds
             mean.append((share * x.clamp_(min=-1e30)).sum(1) if self.own else torch.zeros_like(total[:, 0]))
-            log_g.append(total.squeeze(1) - self._log_count(v, found))
+            log_g.append(total.squeeze(1) - self._log_count(found))
             shares.append(share)
         return shares, torch.stack([*log_g, *mean], 1)
 

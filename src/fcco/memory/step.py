@@ -176,7 +176,9 @@ def fill(solver: Solver, memory: Memory, loader: Loader, chunk: int) -> None:
                 raise NonFiniteError(f"the output is not finite for example {_checks.some(bad)}", bad)
             memory.begin(tuple(fresh.shape[1:])).write(batch.id[finite], fresh[finite], solver.t)
         if memory.table is not None:  # each rank has random numbers of its own, for dropout and the like
-            memory.table.load_state_dict({name: agreed(part) for name, part in memory.table.state_dict().items()})
+            agreed(memory.table.values)
+            agreed(memory.table.written)
+            memory.table.recount()
     except BaseException:
         memory.forget(before)
         raise

@@ -31,7 +31,8 @@ class OutputTable:
         self.values = torch.zeros(size, *shape, dtype=like.dtype, device=like.device)
         self.written = torch.full((size,), -1, dtype=torch.int64, device=like.device)
         self._wanted = torch.ones_like(self.written, dtype=torch.bool) if wanted is None else wanted
-        self.missing = self._count()  # how many of those wanted were never written
+        self.missing = 0  # how many of those wanted were never written
+        self.recount()
 
     @property
     def seen(self) -> Tensor:
@@ -56,10 +57,11 @@ class OutputTable:
     def put_back(self, old: Entries) -> None:
         """Undo a :meth:`write`."""
         self.values[old.id], self.written[old.id] = old.values, old.written
-        self.missing = self._count()
+        self.recount()
 
-    def _count(self) -> int:
-        return int(((self.written < 0) & self._wanted).sum())
+    def recount(self) -> None:
+        """Look who is missing, after entries came in another way than by :meth:`write`."""
+        self.missing = int(((self.written < 0) & self._wanted).sum())
 
     def state_dict(self) -> dict[str, Any]:
         return {"values": self.values.clone(), "written": self.written.clone()}
@@ -67,4 +69,4 @@ class OutputTable:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.values.copy_(state["values"])
         self.written.copy_(state["written"])
-        self.missing = self._count()
+        self.recount()
