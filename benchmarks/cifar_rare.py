@@ -4,10 +4,12 @@ cross-entropy, on an accelerator.
     python benchmarks/cifar_rare.py --data cifar10.npz --more 0 1 2 4 5 6 7 8 9 --more-seeds 1
 
 The data file holds x_train (N, 32, 32, 3) uint8, y_train, x_test, y_test. The first half of the test images chooses
-learning rate and knobs (class ``--tune-on``), the second half is reported. Every run is searched in the same way: settings
-drawn from its ladders, all on one seed, the best eight of them on a second, the best four on two more; then settings one step
-away from the winner on two seeds, the best two of them on two more. AdamW with a cosine, bf16, random flips and crops,
-cutout; every run sees the same number of images (32 + 224 a step). Every network is evaluated twice: with the
+learning rate and knobs, the second half is reported. Every run is searched in the same way. First on one class
+(``--tune-on``): settings drawn from its ladders, all on one seed, the best eight of them on a second, the best four on two
+more; then settings one step away from the winner on two seeds, the best two of them on two more. Then for all classes: a
+second list, drawn up from what the first search showed (the same for both partial AUC runs), all on that class, the best six
+on three more classes, the best three on all ten; last the other values of the winner's own knob. AdamW with a cosine, bf16,
+random flips and crops, cutout; every run sees the same number of images (32 + 224 a step). Every network is evaluated twice: with the
 batch-norm statistics of its own training batches, and with those of 20 uniform batches
 (``torch.optim.swa_utils.update_bn``), since draws by importance or by class are not the data; which of the two a method
 uses is chosen like its knobs. Runs are kept in runs.jsonl, and those that are there are not run again: a call that was
@@ -82,6 +84,33 @@ STEPS: tuple[dict[str, float], ...] = (  # away from the winner: factors
 )
 AROUND = ((2, 12), (4, 2))  # like RUNGS, for the settings one step away
 WALKS = 1  # how often the winner may move to one of those
+_DECAYS = {  # learning rate, decay: the first search went to small rates with a product of the two of 0.005
+    "first": (2.5e-4, 20.0),
+    "more": (2.5e-4, 28.0),
+    "less": (2.5e-4, 14.0),
+    "slower": (1.25e-4, 40.0),
+    "slower, more": (1.25e-4, 56.0),
+    "slower, less": (1.25e-4, 28.0),
+    "slowest": (6.25e-5, 80.0),
+}
+_LOSSES = (0.0, 8.0, 9.0), (0.0, 20.0, 9.0), (0.0, 8.0, 16.0), (0.0, 20.0, 16.0)  # cutout, margin, hardness
+_FURTHER = [
+    *product(("first", "less", "slower"), (*_LOSSES, (8.0, 20.0, 9.0))),
+    *product(("more", "slower, less"), _LOSSES),
+    *product(("slower, more", "slowest"), _LOSSES[:2]),
+    ("first", (8.0, 8.0, 9.0)),
+    ("slower", (0.0, 4.0, 9.0)),
+]
+FURTHER: dict[str, list[Choice]] = {  # the second search
+    "memory": [(*_DECAYS[name], *loss, 0.5) for name, loss in _FURTHER],
+    "SOX": [(*_DECAYS[name], *loss, 0.5) for name, loss in _FURTHER],
+    "cross-entropy": [
+        (lr, decay, cutout, 0.0, 0.0, 0.0) for lr, decay, cutout in product((5e-4, 1e-3), (1.0, 3.0), (8.0, 16.0))
+    ],
+}
+KNOBS = {"memory": (0.25, 0.75), "SOX": (0.25, 0.9), "cross-entropy": (1e-4, 5e-4)}  # other values for its winner
+SECOND = ((1, 32), (4, 6), (10, 3))  # like RUNGS, but classes for seeds
+LAST = ((4, 2), (10, 1))  # for the other values of the knob
 BATCHES = 20  # uniform ones, for the batch-norm statistics
 NAMES = ("class", "run", "lr", "decay", "cutout", "margin", "hardness", "knob", "seed")  # of a run
 
@@ -218,8 +247,8 @@ def value(rows: list[Row]) -> tuple[float, str]:
     return max((statistics.mean(row[f"{which}valid_ap"] for row in rows), which) for which in ("", "uniform_"))
 
 
-def search(kept: Kept, run: str, positive: int) -> tuple[str, Choice]:
-    """Which batch-norm statistics, and the best setting found."""
+def search(kept: Kept, run: str, positive: int) -> Choice:
+    """The best setting found for one class."""
 
     def job(choice: Choice, seed: int) -> Job:
         return (positive, run, *choice, seed)
@@ -231,7 +260,19 @@ def search(kept: Kept, run: str, positive: int) -> tuple[str, Choice]:
         if near <= best:
             break
         best = near
-    return best[0][1], best[1]
+    return best[1]
+
+
+def search_further(kept: Kept, run: str, first: Choice, classes: list[int]) -> tuple[str, Choice]:
+    """Which batch-norm statistics, and the best setting for all classes; ``first`` is what one class alone chose."""
+
+    def job(choice: Choice, positive: int) -> Job:
+        return (positive, run, *choice, SEEDS[0])
+
+    best = kept.halved(list(dict.fromkeys([first, *FURTHER[run]])), classes, SECOND, job, value)[0]
+    knobs = [(*best[1][:-1], knob) for knob in KNOBS[run]]
+    (_, which), choice = max(best, kept.halved(knobs, classes, LAST, job, value)[0])
+    return which, choice
 
 
 def neighbours(run: str, choice: Choice) -> list[Choice]:
@@ -243,7 +284,9 @@ def neighbours(run: str, choice: Choice) -> list[Choice]:
 
 
 def study(kept: Kept, options: argparse.Namespace, run: str) -> tuple[str, Choice, list[Row]]:
-    which, choice = search(kept, run, options.tune_on)
+    first = options.tune_on
+    order = [first, *(c for c in range(10) if c != first)]
+    which, choice = search_further(kept, run, search(kept, run, first), order)
     cases = [(c, seed) for c in options.classes for seed in range(options.seeds)]
     cases += [(c, seed) for seed in range(options.more_seeds) for c in options.more]
     return which, choice, kept.gather([(c, run, *choice, seed) for c, seed in cases])
@@ -260,9 +303,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument(
-        "--tune-on", type=int, default=3, help="the class on which the knobs are chosen, for all classes"
-    )
+    parser.add_argument("--tune-on", type=int, default=3, help="the class on which the searches begin")
     parser.add_argument("--out", type=Path, default=Path("results/cifar_rare"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -274,7 +315,7 @@ def main() -> None:
     minutes = round((time.perf_counter() - start) / 60, 1)
     device = torch.cuda.get_device_name() if options.device == "cuda" else options.device
     facts = {"torch": torch.__version__, "fcco": fcco.__version__, "device": device, "epochs": options.epochs,
-             "ladders": LADDERS, "drawn": DRAWN, "wide": WIDE, "rungs": RUNGS, "steps": STEPS, "around": AROUND, "walks": WALKS, "tuned on": options.tune_on, "classes": options.classes, "seeds": options.seeds, "more": options.more, "more seeds": options.more_seeds,
+             "ladders": LADDERS, "drawn": DRAWN, "wide": WIDE, "rungs": RUNGS, "steps": STEPS, "around": AROUND, "walks": WALKS, "tuned on first": options.tune_on, "further": FURTHER, "knobs": KNOBS, "second": SECOND, "last": LAST, "classes": options.classes, "seeds": options.seeds, "more": options.more, "more seeds": options.more_seeds,
              "chosen": {run: (which, *choice) for run, (which, choice, _) in found.items()},
              "minutes of the last call": minutes}  # fmt: skip
     (options.out / "configuration.json").write_text(json.dumps(facts, indent=1) + "\n")

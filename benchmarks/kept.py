@@ -59,7 +59,7 @@ class Kept:
 
         Args:
             choices: what there is to choose from.
-            seeds: of the runs that choose.
+            seeds: of the runs that choose (or whatever else tells them apart).
             rungs: each how many of the seeds, and how many choices get them at most.
             job: of a choice and a seed.
             value: of the rows of a choice, one a seed; the largest is best.
