@@ -6,6 +6,7 @@ from torch import nn
 
 import fcco
 from fcco.objectives.average_precision import ZERO, AveragePrecision
+from fcco.objectives.partial_auc import PartialAUC
 
 
 class Root(fcco.Objective):
@@ -101,3 +102,18 @@ def test_average_precision_has_autograds_slope(tasks):
     value, slope = objective.slope(index, u)
     assert torch.equal(value, f.detach())
     assert torch.allclose(slope, leaf.grad, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("tasks", [None, torch.tensor([0, 1, 0, 1, 1, 0])])
+def test_partial_auc_has_autograds_slope(tasks):
+    model = nn.Linear(2, 1 if tasks is None else 2)
+    objective = PartialAUC(model, 6, temperature=0.3, block_task=tasks)
+    index, u = torch.arange(6), torch.randn(6, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    leaf = u.clone().requires_grad_()
+    f = objective.outer(index, leaf)
+    f.sum().backward()
+    value, slope = objective.slope(index, u)
+    assert torch.allclose(value, f.detach(), rtol=1e-14, atol=0)
+    assert torch.allclose(slope, leaf.grad, rtol=1e-14, atol=0)
+    two_way = PartialAUC(model, 6, temperature=0.3, positive_temperature=1.0, block_task=tasks)
+    assert two_way.slope(index, u) is None  # its threshold is trained, too

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol, final
+from typing import NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor
@@ -28,25 +28,32 @@ class Kernel(Protocol):
     def columns(self, s: Tensor, a: Tensor, log_g: Tensor, b: Tensor) -> Tensor:
         """sum_a b_a k'(s_o - s_a) / g_a (Q, C), from others (Q,), anchors (A,), their log g and b (A, C)."""
 
-    def alone(self, ends: list[tuple[Tensor, Tensor]], a: Tensor) -> Tensor:
+    def alone(self, ends: Ends, a: Tensor) -> Tensor:
         """log of the most that one of the others contributes to each anchor, (A, C), from their :func:`extremes`."""
 
 
-def extremes(s: Tensor, w: Tensor, own: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """The largest and the smallest of the others' scores (Q,) with their weights (C,), in each of their two classes.
+class Ends(NamedTuple):
+    """The largest and the smallest score (E,) of each class, and their weights (E, C); 0 where there is nobody."""
+
+    s: Tensor
+    w: Tensor
+
+
+def extremes(s: Tensor, w: Tensor, own: Tensor | None) -> Ends:
+    """The ends of the others' scores (Q,), in each of their two classes.
 
     Within a class all weigh the same, and k has its largest value at one of the two ends: so these stand for all.
 
     Args:
         w: (Q, C) the weights.
-        own: (Q,) bool, who is of the anchors' class.
+        own: (Q,) bool, who is of the anchors' class; None: nobody.
     """
-    found = []
-    for mask in (own, ~own):
-        weight = (w * mask.unsqueeze(1)).amax(0)  # 0 where there is nobody
-        top, low = s.masked_fill(~mask, -torch.inf).amax(), s.masked_fill(~mask, torch.inf).amin()
-        found += [(torch.where(mask.any(), end, 0.0), weight) for end in (top, low)]
-    return found
+    if own is None:
+        return Ends(torch.stack(s.aminmax()), w[:1].expand(2, -1))
+    sides = torch.stack([own, ~own])  # (2, Q)
+    top, low = (torch.where(sides, s, empty) for empty in (-torch.inf, torch.inf))
+    ends = torch.cat([top.amax(1), low.amin(1)])
+    return Ends(ends.nan_to_num(posinf=0.0, neginf=0.0), (w * sides.unsqueeze(2)).amax(1).repeat(2, 1))
 
 
 FEW = 32  # up to so many, sorting those that they are compared with costs more than it saves
@@ -80,11 +87,10 @@ class Polynomial:
     def columns(self, s: Tensor, a: Tensor, log_g: Tensor, b: Tensor) -> Tensor:
         return self.sums(-s, -a, b * inverse(log_g))[1]
 
-    def alone(self, ends: list[tuple[Tensor, Tensor]], a: Tensor) -> Tensor:
-        x = [self.margin + end - a.unsqueeze(1) for end, _ in ends]  # (A, 1) each
-        k = [self.scale * (part.clamp(min=0) if self.hinge else part).square() for part in x]
-        most = torch.stack([part * w for part, (_, w) in zip(k, ends, strict=True)]).amax(0)
-        return most.log().clamp(min=ZERO)
+    def alone(self, ends: Ends, a: Tensor) -> Tensor:
+        x = self.margin + ends.s - a.unsqueeze(1)  # (A, E)
+        k = (x.clamp(min=0) if self.hinge else x).square()
+        return (k.unsqueeze(2) * (self.scale * ends.w)).amax(1).log().clamp(min=ZERO)
 
     def sums(self, q: Tensor, p: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         """sum_p w_p k(p - q) and sum_p w_p k'(p - q), (Q, C) each."""
@@ -133,11 +139,6 @@ class Exponential:
     scale: float
     hinge: bool
 
-    def exponent(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """e(x) and e'(x)."""
-        x = (x + self.margin).clamp(min=0) if self.hinge else x + self.margin
-        return self.scale * x.square(), 2.0 * self.scale * x
-
     def rows(self, a: Tensor, s: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         edge = self.margin - a
         log_g, slope = (w.new_empty(a.shape[0], w.shape[1]) for _ in range(2))
@@ -160,9 +161,10 @@ class Exponential:
                 result[some, c] = e.mul_(r) @ b_in[:, c]
         return 2.0 * self.scale * result
 
-    def alone(self, ends: list[tuple[Tensor, Tensor]], a: Tensor) -> Tensor:
-        e = [self.exponent(end - a.unsqueeze(1))[0] + w.log() for end, w in ends]  # -inf where there is nobody
-        return torch.stack(e).amax(0).clamp(min=ZERO)
+    def alone(self, ends: Ends, a: Tensor) -> Tensor:
+        r = self._root(self.margin + ends.s - a.unsqueeze(1))  # (A, E)
+        e = torch.addcmul(ends.w.log(), r.unsqueeze(2), r.unsqueeze(2), value=self.scale)  # -inf where there is nobody
+        return e.amax(1).clamp(min=ZERO)
 
     def _root(self, x: Tensor) -> Tensor:
         """The root of exponent / scale from margin + s_o - s_a, in place."""

@@ -63,6 +63,7 @@ class PairPhi:
     ) -> None:
         self._objective, self._views, self._kernel, self._sign, self._table = objective, views, kernel, sign, table
         self.own = own_variables(objective)
+        self._mixed = any(bool(view.own.any()) for view in views)  # others of the anchors' class, too
         size = table.values.shape[0]
         self._anchor_at = [_places(view.anchors, size) for view in views]
         self._other_at = [_places(view.others, size) for view in views]
@@ -127,7 +128,7 @@ class PairPhi:
             if theirs.numel():
                 fresh = _among(present, other)
                 o_fresh, w_fresh = o[fresh], w[fresh]
-                ends = extremes(o_fresh, w_fresh, view.own[other])
+                ends = extremes(o_fresh, w_fresh, view.own[other] if self._mixed else None)
                 log_g = torch.maximum(log_g, self._kernel.alone(ends, a).to(log_g.dtype))
             f, b, own = self._outer(view, seen, log_g)
             if slope is not None:

@@ -95,6 +95,12 @@ class PartialAUC(AnchoredObjective):
         size = self.num_blocks if self.block_size is None else self.block_size[index]
         return self.weighted(index, soft_maximum(f, v.to(f.dtype), self.positive_temperature, size))
 
+    def slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor] | None:
+        if self.v is not None:
+            return None
+        slope = self.weighted(index, torch.full_like(u[:, 0], self.temperature))
+        return slope * u.squeeze(1), slope.unsqueeze(1)
+
 
 def soft_maximum(x: Tensor, v: Tensor, temperature: float, size: int | Tensor) -> Tensor:
     r"""v + temperature (phi((x - v)/temperature) - 1), a value a block, phi as in :class:`PartialAUC`.
