@@ -232,7 +232,7 @@ class Memory:
             raise ValueError(f"the state is of {state['table']['values'].shape[0]} examples, the data has {size}")
         if self.table is not None and self.table.values.shape[1:] != shape:
             raise ValueError(f"the state has outputs of shape {shape}, the model {tuple(self.table.values.shape[1:])}")
-        phi = phi_of(self.objective, self.loader, OutputTable(size, shape, like=self._like))
+        phi = self.phi or phi_of(self.objective, self.loader, OutputTable(size, shape, like=self._like))
         wanted, found = [list(r.shape) for r in getattr(phi, "rows", [])], [list(r.shape) for r in state["rows"]]
         if wanted != found:
             raise ValueError(f"the state is of another objective: its rows have shapes {found}, not {wanted}")
