@@ -625,7 +625,6 @@ class Odd:
 
 ODD = {
     "a class": (io.StringIO, r"Odd\['best'\]\[0\] is .*StringIO"),
-    "a numpy number": (np.float64(0.5), r"Odd\['best'\]\[0\] is .*0.5.* of type float64"),
     "an array": (np.ones(2), r"Odd\['best'\]\[0\] is .* of type ndarray"),
     "a function": (len, r"Odd\['best'\]\[0\] is .*len"),
     "a key": ({np.int64(3): 1}, "a key of Odd.* of type int64"),

@@ -93,7 +93,7 @@ class BlockTable:
         index = _as_tensor(asked, name)
         if index.numel() == 0:
             raise ValueError(f"{name} must name at least one block, got an empty {type(asked).__name__}")
-        if index.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
             raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
         if index.dim() != 1:
             raise ValueError(f"{name} must have shape (B,), got {tuple(index.shape)}")

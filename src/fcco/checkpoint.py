@@ -6,7 +6,7 @@ import copy
 import ctypes
 import hashlib
 import os
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,7 +42,7 @@ def save(path: str | os.PathLike[str], *parts: Stateful) -> None:
     """
     target = Path(path)
     _refuse_stateless(parts)
-    states = [part.state_dict() for part in parts]
+    states = [_plain(part.state_dict()) for part in parts]
     for part, state in zip(parts, states, strict=True):
         _refuse_foreign(state, type(part).__name__)
     content = {
@@ -71,9 +71,20 @@ def _refuse_stateless(parts: tuple[Any, ...]) -> None:
             raise TypeError(f"parts must have state_dict and load_state_dict, got {part!r}, a {type(part).__name__}")
 
 
+def _plain(value: Any) -> Any:
+    """The same state with plain numbers in the place of numpy's (a learning rate from a grid)."""
+    if type(value) in (dict, OrderedDict):
+        return type(value)((key, _plain(item)) for key, item in value.items())
+    if type(value) in (list, tuple):
+        return type(value)(_plain(item) for item in value)
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        return value.item()
+    return value
+
+
 def _refuse_foreign(value: Any, where: str) -> None:
     """Raise where a state holds what ``weights_only`` would refuse to load: better now than when it is needed."""
-    if type(value) in (dict, OrderedDict):
+    if type(value) in (dict, OrderedDict, Counter):
         for key, item in value.items():
             _refuse_foreign(key, f"a key of {where}")
             _refuse_foreign(item, f"{where}[{key!r}]")

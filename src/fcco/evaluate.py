@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from fcco import _checks, jvp, sharded
 from fcco.objective import Objective
@@ -51,14 +52,20 @@ class Evaluator:
         objective: the user's g and f.
         log: (dim,) bool, which components inner returns as log g; None: none of them.
         dtype: of the rows of u.
+        optimizer: what may train more than the objective knows.
     """
 
-    def __init__(self, objective: Objective, log: Tensor | None, dtype: torch.dtype) -> None:
+    def __init__(self, objective: Objective, log: Tensor | None, dtype: torch.dtype, optimizer: Optimizer) -> None:
         named = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
         self.objective, self.log, self.dtype = objective, log, dtype
         self.components: Tensor | bool | None = all(objective.log) or log  # as trackers take it
         self.names = [name for name, _ in named]
         self.parameters: list[nn.Parameter] = [p for _, p in named]
+        self._all = [(p, p.requires_grad) for p in objective.parameters()]
+        known = {id(p) for p, _ in self._all}
+        of_optimizer = [p for group in optimizer.param_groups for p in group["params"]]
+        self._strangers = [p for p in of_optimizer if p.requires_grad and id(p) not in known]
+        self._marks: list[Any] = []
         self.surroundings = Surroundings(objective)
         self._forward_mode = objective.forward_mode
         self._closed = _has_slope(objective)
@@ -66,6 +73,33 @@ class Evaluator:
         self._gathering = sharded.gathering_parts(objective)
         self._sharded = [sharded.is_sharded(p) for p in self.parameters]
         self.is_sharded = any(self._sharded)
+
+    def check_trained(self) -> None:
+        """Refuse parameters that were frozen or unfrozen since: z, w_{t-1} and the gradients are of those before."""
+        if any(p.requires_grad is not trained for p, trained in self._all):
+            named = {id(p): name for name, p in self.objective.named_parameters()}
+            changed = [named.get(id(p), "?") for p, trained in self._all if p.requires_grad is not trained]
+            raise ValueError(
+                f"requires_grad has changed since the Solver was made, of {_checks.some(changed)}; make another Solver"
+            )
+
+    def begin(self) -> None:
+        """Forget all gradients."""
+        clear(self.parameters)
+        self._marks = [_mark(p) for p in self._strangers]
+
+    def refuse_strangers(self) -> None:
+        """Refuse an inner or outer that reaches parameters which the optimizer trains and the objective does not have:
+        nobody would clear their gradients or put them back. Looked for in the first step."""
+        reached = [p for p, mark in zip(self._strangers, self._marks, strict=True) if _mark(p) != mark]
+        if reached:
+            clear(reached)
+            shapes = ", ".join(str(tuple(p.shape)) for p in reached)
+            raise ValueError(
+                f"inner or outer uses parameters that the objective does not have, of shapes {shapes}: make them "
+                "attributes of it (of fcco.objective: give them in parameters)"
+            )
+        self._strangers, self._marks = [], []
 
     def inner(self, index: Tensor, data: tuple[Any, ...]) -> Tensor:
         """g (B, dim) with its graph."""
@@ -138,8 +172,9 @@ class Evaluator:
             ratio = (rows - u).exp()
             moving = torch.addcmul(u, ratio if self.components is True else torch.where(self.log, ratio, 1.0), change)
         f = self._checked_outer(index, moving)
-        if f.requires_grad:
-            f.backward(torch.full_like(f, scale))
+        if not f.requires_grad:
+            raise ValueError("outer must depend on u, got a result without a graph")
+        f.backward(torch.full_like(f, scale))
         return f.detach()
 
     def project(self, u: Tensor) -> Tensor:
@@ -275,7 +310,7 @@ class Draw:
                     g, product = evaluator.inner_and_jvp(index, self.data, tangents)
                     product = _in(evaluator.dtype, product)
                 g = _in(evaluator.dtype, g)
-            rows = g.detach()
+            rows = _apart(g)
             self.seen.append(rows)
             if weight is not None:
                 at = u(rows, product)
@@ -338,6 +373,17 @@ class Draw:
 def _in(dtype: torch.dtype, x: Tensor) -> Tensor:
     """x in a dtype; asking first is cheaper than a conversion that does nothing."""
     return x if x.dtype == dtype else x.to(dtype)
+
+
+def _mark(p: nn.Parameter) -> tuple[int, int]:
+    """Changes when something is added to the gradient."""
+    return id(p.grad), 0 if p.grad is None else p.grad._version
+
+
+def _apart(g: Tensor) -> Tensor:
+    """g without graph; a copy where it is a view of the weights, which move."""
+    source = g._base if g._is_view() else g
+    return g.detach().clone() if source is None or source.is_leaf else g.detach()
 
 
 def _has_slope(objective: Objective) -> bool:

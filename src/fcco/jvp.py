@@ -42,6 +42,8 @@ def by_forward_mode(
         if not isinstance(result, Tensor):
             return result, result  # the caller says what is wrong with it
         primal, tangent = forward_ad.unpack_dual(result)
+    if tangent is None and primal.requires_grad:
+        raise ForwardModeMissing("inner reaches parameters other than through the module's attributes")
     return primal, torch.zeros_like(primal) if tangent is None else tangent.detach()
 
 

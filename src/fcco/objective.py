@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -139,6 +141,13 @@ class FunctionalObjective(Objective):
             self.model = parameters
         else:
             self.trained = nn.ParameterList(parameters)
+            _warn_of_buffers(self.trained, inner)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FunctionalObjective:
+        raise TypeError(
+            "an objective of two functions cannot be copied: they would go on with the original's parameters; write a "
+            "subclass of Objective for that"
+        )
 
     def inner(self, index: Tensor, *data: Any) -> Tensor:
         return self._inner(index, *data)
@@ -151,6 +160,22 @@ class FunctionalObjective(Objective):
 
     def samples(self, index: Tensor, *data: Any) -> int:
         return super().samples(index, *data) if self._samples is None else self._samples(index, *data)
+
+
+def _warn_of_buffers(trained: nn.ParameterList, function: Callable[..., Any]) -> None:
+    """Say that a module's buffers are left out, where its parameters are given and not the module."""
+    names, own = getattr(getattr(function, "__code__", None), "co_names", ()), {id(p) for p in trained}
+    used = [getattr(function, "__globals__", {}).get(name) for name in names]
+    for cell in getattr(function, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # nothing in it yet
+            used.append(cell.cell_contents)
+    for module in used:
+        if isinstance(module, nn.Module) and own & {id(p) for p in module.parameters()} and list(module.buffers()):
+            warnings.warn(
+                f"the buffers of {type(module).__name__} (running statistics) are left out by its parameters alone: a "
+                "step would change them once a look, and no checkpoint would hold them; give parameters=module",
+                stacklevel=4,
+            )
 
 
 def objective(

@@ -10,7 +10,7 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import Any, final
@@ -29,15 +29,14 @@ _signal: Any = sys.modules.get("_signal", signal)
 @final
 class Randomness:
     """Every source of random numbers that a module may use: torch's (CPU and the devices at hand), Python's,
-    numpy's where it is loaded, and generators that the module holds itself."""
+    numpy's where it is loaded, and generators of all three that the module holds itself, in lists and dicts too."""
 
     def __init__(self, module: nn.Module) -> None:
         devices = {p.device for p in module.parameters()} | {b.device for b in module.buffers()}
         self._cuda = sorted({d.index or 0 for d in devices if d.type == "cuda"})
         self._python, self._numpy = PythonState(), NumpyState()
-        self._generators = [
-            value for part in module.modules() for value in vars(part).values() if isinstance(value, torch.Generator)
-        ]
+        held = [value for part in module.modules() for value in vars(part).values()]
+        self._generators = list({id(generator): generator for generator in _generators(held)}.values())
 
     def capture(self) -> dict[str, Any]:
         """The states as they are, cheaply."""
@@ -45,13 +44,14 @@ class Randomness:
             "torch": torch.get_rng_state(),
             "cuda": [torch.cuda.get_rng_state(index) for index in self._cuda],
             "python": self._python.get(),
-            "own": [generator.get_state() for generator in self._generators],
+            "own": [_state_of(generator) for generator in self._generators],
             "numpy": self._numpy.get(),
         }
 
     def state_dict(self) -> dict[str, Any]:
         """The states as tensors and plain values (they load with ``weights_only=True``)."""
         state = self.capture()
+        state["own"] = [_plain(own) for own in state["own"]]
         if isinstance(state["numpy"], dict):  # of another generator than the usual one
             state["numpy"] = _plain(state["numpy"])
         elif state["numpy"] is not None:
@@ -73,9 +73,39 @@ class Randomness:
             torch.cuda.set_rng_state(cuda, index)
         random.setstate(state["python"])
         for generator, own in zip(self._generators, state["own"], strict=False):
-            generator.set_state(own)
+            _set_state(generator, own)
         if state["numpy"] is not None and "numpy" in sys.modules:
             sys.modules["numpy"].random.set_state(state["numpy"])
+
+
+def _generators(values: Iterable[Any], depth: int = 3) -> Iterator[Any]:
+    """The generators among some values, and in lists, tuples and dicts of them, so many levels down."""
+    numpy: Any = sys.modules.get("numpy")
+    kinds: tuple[Any, ...] = (torch.Generator, random.Random)
+    if numpy is not None:
+        kinds += (numpy.random.Generator, numpy.random.RandomState)
+    for value in values:
+        if isinstance(value, kinds):
+            yield value
+        elif isinstance(value, list | tuple | dict) and depth:
+            yield from _generators(value.values() if isinstance(value, dict) else value, depth - 1)
+
+
+def _state_of(generator: Any) -> Any:
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    return generator.bit_generator.state if hasattr(generator, "bit_generator") else generator.get_state(legacy=False)
+
+
+def _set_state(generator: Any, state: Any) -> None:
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = state
+    else:
+        generator.set_state(state)
 
 
 @final
@@ -135,7 +165,7 @@ def _plain(state: Any) -> Any:
     """Arrays as lists, through all levels."""
     if isinstance(state, dict):
         return {name: _plain(value) for name, value in state.items()}
-    return state.tolist() if hasattr(state, "tolist") else state
+    return state.tolist() if hasattr(state, "tolist") and not isinstance(state, Tensor) else state
 
 
 def _memory(generator: Any) -> bytes | None:

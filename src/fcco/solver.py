@@ -19,7 +19,7 @@ from fcco.anchor import Anchor, make_anchor
 from fcco.blocks import BlockTable
 from fcco.diagnose import exact_figures
 from fcco.estimators import Weights
-from fcco.evaluate import Draw, Evaluator, Look, NonFiniteError, clear, gradients, name_blocks
+from fcco.evaluate import Draw, Evaluator, Look, NonFiniteError, gradients, name_blocks
 from fcco.fullpass import FullPass
 from fcco.memory.memory import Memory
 from fcco.memory.step import Pass, memory_step
@@ -114,7 +114,7 @@ class Solver:
         first = next(p for p in objective.parameters() if p.requires_grad)
         like = torch.empty(0, dtype=_row_dtype(first, any(objective.log)), device=first.device)
         self.log = torch.tensor(objective.log, device=first.device) if any(objective.log) else None
-        self._evaluator = Evaluator(objective, self.log, like.dtype)
+        self._evaluator = Evaluator(objective, self.log, like.dtype, optimizer)
         self.parameters = self._evaluator.parameters
         decays = method.tracker.decay(1) != 1.0
         self.table = BlockTable(objective.num_blocks, objective.dim, like=like, log=self.log, decays=decays)
@@ -152,11 +152,13 @@ class Solver:
         Raises:
             NonFiniteError: where g, f or the gradient is not finite; names the blocks.
         """
+        self._evaluator.check_trained()
         if self.method.memory is not None:
-            return memory_step(self, data)
+            with torch.enable_grad():
+                return memory_step(self, data)
         index = self.table.check(index)
         try:
-            with self._all_or_nothing() as before:
+            with torch.enable_grad(), self._all_or_nothing() as before:
                 return self._step(self.t + 1, index, data, before)
         except NonFiniteError:
             if self.nonfinite is NonFinite.RAISE:
@@ -175,7 +177,7 @@ class Solver:
         c = method.tracker.coefficients(t, self.table.owned / index.shape[0], u)
         k = self._first_weights(method.estimator.weights(t))
         draw = Draw(self._evaluator, index, data, self.table.owned * self.table.world / self.table.num_blocks, before)
-        clear(self.parameters)
+        self._evaluator.begin()
         tangents, log = None if c.jvp is None else self._moved(), self._evaluator.components
 
         def update(g: Tensor, previous: Tensor | None, anchor: Tensor | None, jvp: Tensor | None) -> Tensor:
@@ -215,6 +217,7 @@ class Solver:
 
     def _finish_z(self, k: Weights, draw: Draw | Pass) -> None:
         """``p.grad`` holds the scaled sum of G's: make it z_t, projected; nothing is stored yet."""
+        self._evaluator.refuse_strangers()
         grads = gradients(self.parameters)
         everywhere = True if self.table.world == 1 else self._evaluator.average(grads, draw.finite.all())
         watched = [*grads, *draw.seen]

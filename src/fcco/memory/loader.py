@@ -17,6 +17,7 @@ from fcco.memory.draws import Drawn, Stratum
 from fcco.memory.memory import Memory
 from fcco.memory.phi import sent
 from fcco.memory.step import fill
+from fcco.objectives.average_precision import AnchoredObjective
 from fcco.objectives.base import OutputObjective
 from fcco.objectives.ndcg import working_dtype
 from fcco.sampling.batch import Batch
@@ -90,6 +91,8 @@ class MemoryLoader:
             )
         if loader.num_blocks != objective.num_blocks:
             raise ValueError(f"loader has {loader.num_blocks} blocks, the objective {objective.num_blocks}")
+        if isinstance(objective, AnchoredObjective):
+            objective.check_average(loader._mean_over)
         self.ahead = _checks.whole("ahead", ahead)
         workers = loader._options.get("num_workers", 0) if isinstance(loader._source, DatasetSource) else 0
         if self.ahead < max(0, 2 * workers):

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from fcco import _checks
-from fcco.evaluate import NonFiniteError, clear
+from fcco.evaluate import NonFiniteError
 from fcco.memory.diagnostics import follow
 from fcco.memory.exchange import agreed, exchange
 from fcco.memory.memory import Figures, Memory
@@ -85,7 +85,7 @@ def _checked(solver: Solver, data: tuple[Any, ...]) -> tuple[Memory, Batch]:
 
 def _step(solver: Solver, memory: Memory, batch: Batch, old: list[Entries]) -> Report:
     t = solver.t + 1
-    clear(solver.parameters)
+    solver._evaluator.begin()
     with solver._evaluator.no_sync():
         s, work = _outputs(memory, batch)
         fresh = _one_each(s, batch)

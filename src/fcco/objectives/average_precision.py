@@ -40,6 +40,8 @@ class AnchoredObjective(OutputObjective):
     shift_invariant = True
     #: which class the blocks' own examples are of
     anchors: ClassVar[str] = "positive"
+    #: what the mean in g runs over, as an Average of the loaders is called; None: whatever the batch says
+    mean_over: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -85,6 +87,12 @@ class AnchoredObjective(OutputObjective):
             return f
         return f * (self.num_blocks / self.num_tasks) / self.block_size[index].to(f.dtype)
 
+    def check_average(self, average: str | None) -> None:
+        """Refuse batches of a loader whose mean runs over other examples."""
+        if self.mean_over is not None and average not in (None, self.mean_over):
+            wanted, name = self.mean_over.upper(), type(self).__name__
+            raise ValueError(f"{name} needs a loader with average=Average.{wanted}, got one with {average.upper()}")
+
     def _labelled(self, index: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         y = need(batch.y, "y")
         classes = is_classes(y)
@@ -102,6 +110,7 @@ class AnchoredObjective(OutputObjective):
         return positive, ~positive if classes else row == 0
 
     def _anchor(self, index: Tensor, batch: Batch, own: Tensor) -> Tensor:
+        self.check_average(batch.average)
         anchor = need(batch.anchor, "anchor")
         if anchor.shape != index.shape:
             raise ValueError(f"batch.anchor must have shape {tuple(index.shape)}, got {tuple(anchor.shape)}")
@@ -151,6 +160,7 @@ class AveragePrecision(AnchoredObjective):
     """
 
     mean_of_exponentials = False
+    mean_over: ClassVar[str | None] = "all"
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +61,8 @@ class PartialAUC(AnchoredObjective):
     Reference: Zhu et al., When AUC Meets DRO: Optimizing Partial AUC for Deep Learning with Non-Convex Convergence
     Guarantee, ICML 2022 (SOPA-s one-way, SOTA-s two-way).
     """
+
+    mean_over: ClassVar[str | None] = "opposite"
 
     def __init__(
         self,

@@ -76,6 +76,7 @@ class PNormPush(AnchoredObjective):
     """
 
     anchors: ClassVar[str] = "negative"
+    mean_over: ClassVar[str | None] = "opposite"
     mean_of_exponentials = False
 
     def __init__(

@@ -74,9 +74,21 @@ class Smoothed(Objective):
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         here = u.detach()
         v = self.nearest(index, here)
-        envelope = self.objective.outer(index, v) + 0.5 * self.rho * (v - here).square().sum(1)
         slope = self.rho * (here - v.detach())  # the gradient in u; that of f's own parameters comes through v and f
-        return envelope + (slope * (u - here)).sum(1)
+        f = self.objective.outer(index, v)
+        if self._prox is None and self.dim == 1 and f.requires_grad:
+            f = f.detach() + self._around(index, v, slope)
+        return f + 0.5 * self.rho * (v - here).square().sum(1) + (slope * (u - here)).sum(1)
+
+    def _around(self, index: Tensor, v: Tensor, slope: Tensor) -> Tensor:
+        """0 (B,), with the gradient of f(v) in f's own parameters. A v that sits on a kink moves along with it: the
+        gradient is then that mixture of the two sides whose derivative in v is ``slope``."""
+        step = 4.0 * torch.finfo(v.dtype).eps ** 0.5 * (1.0 + v.abs())
+        low, high = (_derivatives(self.objective, index, side)[0] for side in (v - step, v + step))
+        share = ((slope - low) / (high - low)).nan_to_num(0.5, 0.5, 0.5).clamp(0.0, 1.0).squeeze(1)
+        sides = [self.objective.outer(index, side) for side in (v - step, v + step)]
+        mixed = torch.lerp(sides[0], sides[1], share)
+        return mixed - mixed.detach()
 
     def nearest(self, index: Tensor, u: Tensor) -> Tensor:
         """prox_{f_i/rho}(u_i), (B, dim)."""

@@ -26,6 +26,7 @@ class Batch:
         weight: (K,) or (B, K), how much an example counts in the sum that it enters; None: the plain mean over
             those present. A full pass carries weights with which its rows add up to the exact mean.
         probability: (K,), how likely each example was drawn, where that is not uniform.
+        average: what the mean in g_i runs over, "all" or "opposite", where a loader offers both; else None.
     """
 
     x: Any
@@ -35,6 +36,7 @@ class Batch:
     serves: Tensor | None = None
     weight: Tensor | None = None
     probability: Tensor | None = None
+    average: str | None = None
 
     def __len__(self) -> int:
         return int(self.id.shape[0])

@@ -64,6 +64,8 @@ class Loader(ABC):
 
     #: (m,) the example that each block is, for loaders whose blocks are examples.
     block_example: Tensor
+    #: what the mean in g runs over, where a loader offers a choice: ``batch.average``
+    _mean_over: str | None = None
 
     def __init__(self, dataset: Any, options: Options) -> None:
         unknown = [name for name in options if name not in Options.__annotations__]
@@ -155,7 +157,7 @@ class Loader(ABC):
 
         for x in self._source.fetch(requests(), keep=keep):
             plan = ahead.popleft()
-            batch = replace(plan.batch, x=x)
+            batch = replace(plan.batch, x=x, average=self._mean_over)
             if self._pin and self.device.type == "cpu":
                 plan, batch = plan._replace(blocks=plan.blocks.pin_memory()), batch.pin_memory()
             yield plan, batch

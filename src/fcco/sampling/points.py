@@ -83,6 +83,7 @@ class PointLoader(Loader):
     ) -> None:
         super().__init__(dataset, options)
         self.average, self.block_label = _average(average), _label(block_label)
+        self._mean_over = average.value
         self.samples_per_step = _checks.positive_int("samples_per_step", samples_per_step)
         self.labels = check.of_examples("labels", labels, self.num_examples, self.device)
         if self.labels.dim() != 1:
@@ -182,6 +183,7 @@ class MultiLabelPointLoader(PairLoader):
     ) -> None:
         super().__init__(dataset, options)
         self.average, self.block_label = _average(average), _label(block_label)
+        self._mean_over = average.value
         self.labels = check.of_examples("labels", labels, self.num_examples, self.device)
         self.tasks = tasks = Tasks.of(self.labels)
         self.samples_per_task = _checks.positive_int("samples_per_task", samples_per_task)
