@@ -116,3 +116,34 @@ def test_a_step_that_failed_is_not_watched():
             assert solver._watch._looks == 0
         solver.step(torch.tensor([0, 1]), torch.ones(2, 8, 2))
     assert solver._watch._looks == 1
+
+
+def test_a_resumed_run_knows_what_was_seen_before(tmp_path):
+    def made():
+        w = torch.nn.Parameter(torch.ones(2, dtype=torch.float64))
+        objective = fcco.objective(
+            lambda index, x: (x @ w).mean(1, keepdim=True), lambda index, u: u.square().squeeze(1), num_blocks=4,
+            parameters=[w],
+        )  # fmt: skip
+        return fcco.Solver(objective, torch.optim.SGD([w], lr=1e-4), fcco.msvr_v2(alpha=0.5, beta=0.5))
+
+    def go(solver, until):
+        while solver.t < until:
+            generator = torch.Generator().manual_seed(solver.t)
+            index = torch.randperm(4, generator=generator)[:2]
+            solver.step(index, torch.randn(2, 3, 2, generator=generator, dtype=torch.float64))
+
+    whole = made()
+    go(whole, WINDOW + WINDOW // 2)
+    parts = made()
+    for until in (WINDOW // 3, WINDOW - 1, WINDOW + WINDOW // 2):
+        go(parts, until)
+        fcco.save(tmp_path / "state", parts)
+        parts = made()
+        fcco.load(tmp_path / "state", parts)
+    assert whole.correction_share is not None
+    assert parts.correction_share == whole.correction_share
+    assert torch.equal(parts._watch._sums, whole._watch._sums)
+    state = whole.state_dict()
+    del state["watch"]  # of an earlier version
+    made().load_state_dict(state)

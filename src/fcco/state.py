@@ -69,6 +69,7 @@ def solver_state(solver: Solver) -> dict[str, Any]:
         },
         "reservoir": None if solver._reservoir is None else _cloned(solver._reservoir.state_dict()),
         "random": gather_objects(solver._evaluator.surroundings.randomness.state_dict()),
+        "watch": None if solver._watch is None else gather_objects(solver._watch.state_dict()),
     }
 
 
@@ -107,6 +108,9 @@ def load_solver_state(solver: Solver, state: dict[str, Any]) -> None:
         solver._reservoir.load_state_dict(state["reservoir"] | {"kept": kept and _spread(kept, solver)})
     if rank < len(state["random"]):
         solver._evaluator.surroundings.randomness.load_state_dict(state["random"][rank])
+    watched = state.get("watch") or []  # states of before it have none
+    if solver._watch is not None and rank < len(watched):
+        solver._watch.load_state_dict(watched[rank], solver.table.device)
 
 
 def _refuse(solver: Solver, state: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -67,6 +67,18 @@ class CorrectionWatch:
         self._looks += 1
         if self._looks * EVERY >= WINDOW:
             self._answer(gamma)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "rho": self.rho,
+            "looks": self._looks,
+            "warned": self._warned,
+            "sums": None if self._sums is None else self._sums.cpu().clone(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        self.rho, self._looks, self._warned = state["rho"], state["looks"], state["warned"]
+        self._sums = None if state["sums"] is None else state["sums"].to(device)
 
     def _answer(self, gamma: float) -> None:
         assert self._sums is not None
