@@ -79,4 +79,7 @@ def check_parts(objective: Any, optimizer: Any, method: Any, full_pass: Callable
         raise ValueError(f"full_pass must be given for {method.name}: it renews its anchor from all data")
     exponentials = all(objective.log) and objective.mean_of_exponentials
     if isinstance(method.tracker, OwnRate) and not exponentials:
-        raise ValueError(f"{method.name} is for log-domain objectives; {type(objective).__name__} is not one")
+        raise ValueError(
+            f"{method.name} is for log-domain objectives whose g is a mean of exponentials; "
+            f"{type(objective).__name__} is not one"
+        )

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import fcco
 from fcco.lab import commands, reporting, runs
 from fcco.lab.cli import main
 from fcco.lab.config import TrainConfig, as_values, from_toml
@@ -56,6 +57,7 @@ def line(capsys: pytest.CaptureFixture[str], *words: str, code: int = 2) -> str:
     (["train", "--optimizer", "adaptive", "--weight-decay", "1"], "--weight-decay"),
     (["train", "--config", "nowhere.toml"], "nowhere.toml"),
     (["train", "--resume", "nowhere"], "no run to resume in nowhere"),
+    (["demo", "--seeds", "0"], "--seeds must be at least 1, got 0"),
     (["methods", "msvr-v9"], "did you mean 'msvr-v"),
     (["data", "cifar1000"], "did you mean 'cifar100'?"),
     (["report", "nowhere"], "nowhere"),
@@ -210,6 +212,24 @@ def test_report_is_written_where_asked(
     assert asked[0] == ((Path("a"), Path("b")), Path("a"), "two", "")
     assert asked[1][1:] == (tmp_path / "page.html", "fcco report", "n")
     assert "page.html" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith(f"fcco {fcco.__version__}, torch ")
+
+
+@pytest.mark.slow
+def test_rates_ends_when_it_is_told_to_twice(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "fcco", "rates", "--quick", "--out", str(tmp_path / "rates")]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    time.sleep(15)
+    for _ in range(2):
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.3)
+    _, error = process.communicate(timeout=20)
+    assert process.returncode in (130, -signal.SIGINT)  # the second may come when the first was obeyed already
+    assert "fcco: stopped\n" in error
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,9 @@ def test_the_papers_grid_has_only_the_rates_that_a_method_takes() -> None:
     ("lr = 'fast'", "lr must be a list of values"),
     ("lr = ['fast']", "lr must be a number"),
     ("lr = {low = 1}", "lr must be a list"),
+    ("lr = {low = 1.0, high = 0.1}", "lr: low must be below high, got 1.0 and 0.1"),
+    ("lr = {low = 0.0, high = 0.1, log = true}", "lr: low must be above 0 with log = true, got 0.0"),
+    ("samples-per-block = {low = 2, high = 8, step = 0}", "samples_per_block: step must be above 0, got 0"),
     ("", "names no setting"),
 ])  # fmt: skip
 def test_a_wrong_space_is_refused(text: str, expected: str, tmp_path: Path) -> None:
@@ -181,6 +184,23 @@ def test_the_command_leaves_the_best_configuration(tmp_path: Path, capsys: pytes
     assert "best objective" in capsys.readouterr().out
     assert main(["train", "--config", str(out / "best.toml"), "--out", str(tmp_path / "run")]) == 0
     assert json.loads((tmp_path / "run" / "config.json").read_text())["lr"] in (0.1, 0.2)
+
+
+def test_a_sweep_of_failed_runs_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "space.toml").write_text("samples-per-block = [10000]")
+    words = ["sweep", "--space", str(tmp_path / "space.toml"), "--out", str(tmp_path / "sweep")]
+    assert main(words) == 2
+    assert "came to its end: class 0 has" in capsys.readouterr().err
+    assert main([*words, "--trials", "0"]) == 2
+    assert "--trials must be at least 1, got 0" in capsys.readouterr().err
+
+
+def test_the_first_trials_of_a_grid_are_spread_over_it(tmp_path: Path) -> None:
+    sweep = open_sweep(replace(BASE, steps=1, eval_every=1), PAPER, tmp_path)
+    carry_out(sweep, 6, SILENT)
+    tried = [json.loads(t.user_attrs["point"])["lr"] for t in sweep.study.get_trials() if "run" in t.user_attrs]
+    assert len(tried) == 6
+    assert len(set(tried)) >= 3
 
 
 def test_a_runs_name_tells_configurations_apart() -> None:

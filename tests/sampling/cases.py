@@ -31,6 +31,9 @@ CLASSES = torch.tensor([0] * 4 + [1] * 9 + [2] * 18)[torch.randperm(N, generator
 BINARY = (CLASSES == 1).long()
 TARGETS = (torch.rand(N, 3, generator=_draw) < 0.4).double()
 TARGETS[torch.rand(N, 3, generator=_draw) < 0.2] = math.nan
+RARE = torch.zeros(N, 3, dtype=torch.float64)  # labels with one, two and six positives
+RARE[3, 0] = RARE[[5, 9], 1] = RARE[10:16, 2] = 1.0
+RARE[20:23, 1] = math.nan
 QUERIES = torch.randint(0, 5, (N,), generator=_draw)
 RELEVANCE = torch.randint(0, 3, (N,), generator=_draw).double()
 TIME = (torch.rand(N, generator=_draw) * 12).round().double()  # with ties
@@ -71,6 +74,7 @@ def _where(mask: Tensor) -> list[int]:
 
 
 _pairs = [(task, k) for task in range(3) for k in range(N) if TARGETS[k, task] == 1]
+_rare_pairs = [(task, k) for task in range(3) for k in range(N) if RARE[k, task] == 1]
 _class_pairs = [(c, k) for c in range(3) for k in range(N) if CLASSES[k] != c]
 _relevant = _where(RELEVANCE > 0)
 _events = _where(EVENT == 1)
@@ -109,6 +113,11 @@ CASES: dict[str, Case] = {
     "multi-label points, all": Case(
         lambda x=X, b=5, **o: MultiLabelPointLoader(x, TARGETS, b, 6, average=Average.ALL, **o),
         lambda i: [_where(~TARGETS[:, _pairs[i][0]].isnan())],
+        everyone,
+    ),
+    "multi-label points, rare labels": Case(
+        lambda x=X, b=2, **o: MultiLabelPointLoader(x, RARE, b, 8, average=Average.ALL, **o),
+        lambda i: [_where(~RARE[:, _rare_pairs[i][0]].isnan())],
         everyone,
     ),
     "multi-label points, opposite": Case(

@@ -71,8 +71,8 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "a matrix": (lambda: PointLoader(X, TARGETS, 1, 2, average=Average.ALL), "MultiLabelPointLoader"),
     "a third label": (lambda: PointLoader(X, POINTS, 1, 2, average=Average.ALL, block_label=2), "block_label"),
     "few of a task": (
-        lambda: MultiLabelPointLoader(X, TARGETS, 2, 6, average=Average.ALL),
-        "task 1 has 2 positives, fewer than the 3",
+        lambda: MultiLabelPointLoader(X, TARGETS, 2, 8, average=Average.ALL),
+        "task 0 has 3 negatives, fewer than the 4",
     ),
     "an empty group": (lambda: GroupLoader(X, Y + (Y == 2), 1, 2), "group 2 has no examples"),
     "a small group": (lambda: GroupLoader(X, changed(Y, 5, 1), 1, 2), "group 2 has 1 examples, fewer than the 2"),

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
 
+import torch
 import tyro
 from rich.console import Console
 
+from fcco import __version__
 from fcco.checkpoint import CheckpointError
 from fcco.lab import commands
 from fcco.lab.datasets import DataError, DataMissing
@@ -76,6 +78,9 @@ def run(arguments: list[str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     name = arguments[0] if arguments else "--help"
+    if name == "--version":
+        sys.stdout.write(f"fcco {__version__}, torch {torch.__version__}\n")
+        return 0
     if name in HANDED_ON:
         return HANDED_ON[name](arguments[1:])
     if not name.startswith("-") and name not in COMMANDS:

@@ -17,6 +17,7 @@ from rich.table import Table
 from fcco.lab import reporting
 from fcco.lab.config import TrainConfig
 from fcco.lab.console import Bar
+from fcco.lab.errors import LabError
 from fcco.lab.figure import Panel, draw, short
 from fcco.lab.runs import fresh_folder
 from fcco.lab.train import Outcome, train
@@ -68,6 +69,8 @@ def configs(demo: DemoConfig) -> dict[str, TrainConfig]:
 
 def run_demo(demo: DemoConfig, console: Console) -> Path:
     """Run it; returns the folder."""
+    if demo.seeds < 1:
+        raise LabError(f"--seeds must be at least 1, got {demo.seeds}")
     out = fresh_folder(Path("runs"), "demo") if demo.out is None else demo.out
     wanted = configs(demo)
     outcomes: dict[str, list[Outcome]] = {method: [] for method in TUNED}

@@ -63,8 +63,18 @@ def _choices(values: Any, where: str, name: str) -> tuple[Any, ...] | Range:
     if isinstance(values, dict) and {"low", "high"} <= values.keys() <= {"low", "high", "log", "step"}:
         numbers = [values["low"], values["high"], values.get("step", 1)]
         if all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in numbers):
+            _check_range(where, values["low"], values["high"], values.get("step", 1), bool(values.get("log", False)))
             return Range(**values, whole=all(isinstance(number, int) for number in numbers))
     raise LabError(f"{where} must be a list of values, or {{low = ..., high = ..., log = true, step = ...}}")
+
+
+def _check_range(where: str, low: float, high: float, step: float, log: bool) -> None:
+    if not low < high:
+        raise LabError(f"{where}: low must be below high, got {low} and {high}")
+    if log and low <= 0:
+        raise LabError(f"{where}: low must be above 0 with log = true, got {low}")
+    if step <= 0:
+        raise LabError(f"{where}: step must be above 0, got {step}")
 
 
 def is_grid(space: Space) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -69,7 +70,9 @@ class Sweep:
         """The best configuration and its value."""
         done = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if not done:
-            raise LabError(f"no run of the sweep in {self.out} came to its end")
+            told = [trial.user_attrs.get("message") for trial in self.study.get_trials(deepcopy=False)]
+            reason = next((f": {message}" for message in told if message), "")
+            raise LabError(f"no run of the sweep in {self.out} came to its end{reason}")
         trial = self.study.best_trial
         return at(self.base, json.loads(trial.user_attrs["point"])), float(trial.values[0])
 
@@ -77,6 +80,8 @@ class Sweep:
 def run_sweep(command: SweepCommand, console: Console) -> Sweep:
     """Run a sweep, or go on with it; prints the best runs and leaves the best configuration as best.toml."""
     space = PAPER if command.space is None else read_space(command.space)
+    if command.trials is not None and command.trials < 1:
+        raise LabError(f"--trials must be at least 1, got {command.trials}")
     out = fresh_folder(Path("runs"), "sweep") if command.out is None else command.out
     sweep = open_sweep(
         settings(command), space, out, command.metric, command.storage, command.study, halving=command.halving
@@ -173,6 +178,7 @@ def _prepare(sweep: Sweep) -> None:
         else:
             taken.add(point)
     grid = [json.dumps(point) for point in points(sweep.space, sweep.base)] if is_grid(sweep.space) else []
+    random.Random(sweep.base.seed).shuffle(grid)  # the first few trials should not all lie in one corner
     for point in dict.fromkeys(grid or loose):
         if point is not None and point not in taken:
             study.enqueue_trial(_plain(json.loads(point)), user_attrs={"point": point})

@@ -61,6 +61,8 @@ class OutputObjective(Objective):
         if len(data) != 1 or not isinstance(data[0], Batch):
             got = ", ".join(type(item).__name__ for item in data) or "nothing"
             raise TypeError(f"{type(self).__name__} takes one fcco.Batch beside index, got {got}")
+        if data[0].num_blocks not in (None, self.num_blocks):
+            raise ValueError(f"num_blocks must be {data[0].num_blocks}, as the loader counts, got {self.num_blocks}")
         return data[0]
 
 
@@ -76,6 +78,11 @@ def widened(outputs: Tensor) -> Tensor:
     """Outputs in double precision where the device has it, for losses with exponentials: log g is large then, and
     g - g- lives on its last digits."""
     return outputs.to(exact_dtype(outputs.device))
+
+
+def single_at_least(outputs: Tensor) -> Tensor:
+    """Outputs in single precision where theirs is half: differences of two scores keep no digits there."""
+    return outputs.to(torch.promote_types(outputs.dtype, torch.float32))
 
 
 def scores(outputs: Tensor, batch: Batch) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fcco.objectives.base import OutputObjective, beside, mean_over, need
+from fcco.objectives.base import OutputObjective, beside, mean_over, need, single_at_least
 from fcco.objectives.surrogates import Square, SquaredHinge
 from fcco.sampling.batch import Batch, serving
 
@@ -64,7 +64,7 @@ class MultiTaskAUC(OutputObjective):
         self.register_constant("block_weight", block_weight)
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        h = self._scores(outputs)[:, index].T  # (B, K)
+        h = single_at_least(self._scores(outputs))[:, index].T  # (B, K)
         positive, negative = labelled(index, batch)
 
         def over(values: Tensor, mask: Tensor, what: str) -> Tensor:

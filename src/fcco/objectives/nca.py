@@ -11,7 +11,7 @@ from fcco.objectives.base import OutputObjective, log_mean_exp_over, refuse_empt
 from fcco.objectives.ndcg import own_place
 from fcco.sampling.batch import Batch, served
 
-_ZERO = -1.0e6  # what log 0 is written as, finite: a batch may hold nobody of a block's class
+_ZERO = -1.0e30  # what log 0 is written as, finite: a batch may hold nobody of a block's class; no distance is as large
 
 
 class NCA(OutputObjective):

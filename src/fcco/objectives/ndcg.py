@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fcco import _checks
-from fcco.objectives.base import OutputObjective, mean_over, need, refuse_empty, scores, widened
+from fcco.objectives.base import OutputObjective, mean_over, need, refuse_empty, scores, single_at_least, widened
 from fcco.objectives.surrogates import SquaredHinge, Surrogate
 from fcco.sampling.batch import Batch, served
 
@@ -100,8 +100,7 @@ class PairObjective(OutputObjective):
     def pairs(self, index: Tensor, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """h_j - h_i (B, K), which j enter the mean of block i (B, K), and how much each counts."""
         h, item = scores(outputs, batch), self.block_item[index]
-        if self.log[0]:
-            h = widened(h)
+        h = widened(h) if self.log[0] else single_at_least(h)
         anchor = own_place(batch, index, item)
         same = self.item_query[batch.id] == self.item_query[item].unsqueeze(1)
         size = self.block_size[index].to(h.dtype)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fcco import _checks
 from fcco.objective import Objective
+from fcco.objectives.base import widened
 
 #: index (B,), u (B, dim), rho -> the minimiser over v of f_i(v) + rho/2 ||v - u_i||^2, (B, dim)
 Prox = Callable[[Tensor, Tensor, float], Tensor]
@@ -72,13 +73,16 @@ class Smoothed(Objective):
         return g
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
+        given = u.dtype
+        if self.dim == 1:  # u - v lives on the last digits where rho is large
+            u = widened(u)
         here = u.detach()
         v = self.nearest(index, here)
         slope = self.rho * (here - v.detach())  # the gradient in u; that of f's own parameters comes through v and f
         f = self.objective.outer(index, v)
         if self._prox is None and self.dim == 1 and f.requires_grad:
             f = f.detach() + self._around(index, v, slope)
-        return f + 0.5 * self.rho * (v - here).square().sum(1) + (slope * (u - here)).sum(1)
+        return (f + 0.5 * self.rho * (v - here).square().sum(1) + (slope * (u - here)).sum(1)).to(given)
 
     def _around(self, index: Tensor, v: Tensor, slope: Tensor) -> Tensor:
         """0 (B,), with the gradient of f(v) in f's own parameters. A v that sits on a kink moves along with it: the

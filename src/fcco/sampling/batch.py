@@ -27,6 +27,7 @@ class Batch:
             those present. A full pass carries weights with which its rows add up to the exact mean.
         probability: (K,), how likely each example was drawn, where that is not uniform.
         average: what the mean in g_i runs over, "all" or "opposite", where a loader offers both; else None.
+        num_blocks: m, as the loader counts it; None: not said.
     """
 
     x: Any
@@ -37,6 +38,7 @@ class Batch:
     weight: Tensor | None = None
     probability: Tensor | None = None
     average: str | None = None
+    num_blocks: int | None = None
 
     def __len__(self) -> int:
         return int(self.id.shape[0])

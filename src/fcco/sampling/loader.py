@@ -157,7 +157,7 @@ class Loader(ABC):
 
         for x in self._source.fetch(requests(), keep=keep):
             plan = ahead.popleft()
-            batch = replace(plan.batch, x=x, average=self._mean_over)
+            batch = replace(plan.batch, x=x, average=self._mean_over, num_blocks=self.num_blocks)
             if self._pin and self.device.type == "cpu":
                 plan, batch = plan._replace(blocks=plan.blocks.pin_memory()), batch.pin_memory()
             yield plan, batch

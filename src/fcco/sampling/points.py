@@ -155,7 +155,7 @@ class MultiLabelPointLoader(PairLoader):
         average: what the mean in g_i runs over.
         block_label: the label of the blocks' examples: 1, or 0 (p-norm push).
         block_fraction: with ``Average.ALL``, the share of the blocks' class among a task's samples, at least two of
-            them and one of the other class; half by default.
+            them and one of the other class; half by default. A task that has fewer of them gives all that it has.
         options: see :class:`fcco.sampling.Options`.
 
     Attributes:
@@ -194,7 +194,6 @@ class MultiLabelPointLoader(PairLoader):
         if average is Average.ALL:
             of_own = positives_of(samples_per_task, block_fraction, "samples_per_task", least=2)
             strata = [Stratum(own, of_own, own=True), Stratum(other, samples_per_task - of_own, own=False)]
-            refuse_few(own, of_own, kind, names[0])
         self._strata = tuple(strata)
         refuse_few(own, 1, kind, names[0])
         refuse_few(other, strata[-1].size, kind, names[1])

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -50,9 +53,33 @@ def _all(names: list[str], quick: bool, seeds: int, jobs: int) -> dict[str, tupl
     if jobs == 1 or len(names) == 1:
         return {name: _one(name, quick, seeds) for name in names}
     order = [name for name in LONGEST_FIRST if name in names]
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _leave_interrupts) as pool:
         running = {name: pool.submit(_one, name, quick, seeds) for name in order}
-        return {name: running[name].result() for name in names}
+        try:
+            return {name: running[name].result() for name in names}
+        except BaseException:  # nobody waits for what is under way
+            with _uninterrupted():
+                for process in multiprocessing.active_children():
+                    process.terminate()
+                pool.shutdown()
+            raise
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """A second Ctrl-C changes nothing."""
+    here = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if here else None
+    try:
+        yield
+    finally:
+        if here:
+            signal.signal(signal.SIGINT, before)
+
+
+def _leave_interrupts() -> None:
+    """Ctrl-C reaches all processes of a terminal; the first one ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run(
