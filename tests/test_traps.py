@@ -276,6 +276,28 @@ def test_a_kink_that_moves_takes_the_smoothed_value_along():
     assert found[2:4].tolist() == pytest.approx([0.2, -1.8], abs=1e-5)  # on the kink
 
 
+class Barrier(fcco.Objective):
+    """f = -t log u: no value left of 0."""
+
+    def __init__(self):
+        super().__init__(num_blocks=3)
+        self.t = nn.Parameter(torch.tensor(1e-20, dtype=torch.float64))
+
+    def inner(self, index, x):
+        return x
+
+    def outer(self, index, u):
+        return -self.t * u.squeeze(1).log()
+
+
+def test_a_smoothed_value_at_the_edge_of_its_domain_has_a_gradient():
+    objective, index = smoothed(Barrier(), 2.0), torch.arange(3)
+    u = torch.tensor([[1e-9], [1e-5], [1.0]], dtype=torch.float64)
+    found = torch.autograd.grad(objective.outer(index, u).sum(), objective.objective.t)[0]
+    nearest = objective.nearest(index, u)
+    assert float(found) == pytest.approx(float(-nearest.log().sum()), rel=1e-2)
+
+
 def test_common_schedulers_and_numpys_numbers_are_saved(tmp_path):
     def made():
         w = nn.Parameter(torch.ones(3))

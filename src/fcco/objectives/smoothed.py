@@ -88,11 +88,16 @@ class Smoothed(Objective):
         """0 (B,), with the gradient of f(v) in f's own parameters. A v that sits on a kink moves along with it: the
         gradient is then that mixture of the two sides whose derivative in v is ``slope``."""
         step = 4.0 * torch.finfo(v.dtype).eps ** 0.5 * (1.0 + v.abs())
-        low, high = (_derivatives(self.objective, index, side)[0] for side in (v - step, v + step))
+        below, above = (self._inside(index, side, v) for side in (v - step, v + step))
+        low, high = (_derivatives(self.objective, index, side)[0] for side in (below, above))
         share = ((slope - low) / (high - low)).nan_to_num(0.5, 0.5, 0.5).clamp(0.0, 1.0).squeeze(1)
-        sides = [self.objective.outer(index, side) for side in (v - step, v + step)]
-        mixed = torch.lerp(sides[0], sides[1], share)
+        mixed = torch.lerp(self.objective.outer(index, below), self.objective.outer(index, above), share)
         return mixed - mixed.detach()
+
+    @torch.no_grad()
+    def _inside(self, index: Tensor, side: Tensor, v: Tensor) -> Tensor:
+        """A point beside v, or v itself where f has no value there."""
+        return torch.where(torch.isfinite(self.objective.outer(index, side)).unsqueeze(1), side, v)
 
     def nearest(self, index: Tensor, u: Tensor) -> Tensor:
         """prox_{f_i/rho}(u_i), (B, dim)."""
