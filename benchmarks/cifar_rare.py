@@ -1,7 +1,8 @@
 """CIFAR-10 with a rare class (500 of 23,000 images), ResNet18: pAUC, with a tracker and with the output memory, against
 cross-entropy, on an accelerator.
 
-    python benchmarks/cifar_rare.py --data cifar10.npz --more 0 1 2 4 5 6 7 8 9 --more-seeds 1
+    python benchmarks/cifar_rare.py --data cifar10.npz --more 0 1 2 4 5 6 7 8 9      # table.md
+    python benchmarks/cifar_rare.py --data cifar10.npz --seeds 10 --runs memory SOX  # ten-seeds.md
 
 The data file holds x_train (N, 32, 32, 3) uint8, y_train, x_test, y_test. The first half of the test images chooses
 learning rate and knobs, the second half is reported. Every run is searched in the same way. First on one class

@@ -423,7 +423,7 @@ def _write(
         "grids": {m: _grid(m) for m in methods}, "memory": asdict(OutputMemory()), "chosen": chosen,
         "optimizer": "Adam, constant learning rate",
         "model": "784-32-1, ReLU; tasks: 784-64-10; contrastive: 784-128-32", "data": f"Fashion-MNIST, class {CLASS}: "
-        f"{POSITIVES} of {EXAMPLES}; tasks: {EXAMPLES}, all classes; contrastive: two views of 4000", "steps": {s: SETTINGS[s].steps for s in settings},
+        f"{POSITIVES} of {EXAMPLES}; tasks: {EXAMPLES}, all classes; contrastive: two views of {Views.examples}", "steps": {s: SETTINGS[s].steps for s in settings},
     }  # fmt: skip
     (store.folder / "configuration.json").write_text(json.dumps(about, indent=1) + "\n")
     (store.folder / "table.md").write_text("\n".join(table(store, settings, methods, best, seeds)) + "\n")

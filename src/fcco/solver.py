@@ -154,11 +154,10 @@ class Solver:
         """
         self._evaluator.check_trained()
         if self.method.memory is not None:
-            with torch.enable_grad():
-                return memory_step(self, data)
+            return memory_step(self, data)
         index = self.table.check(index)
         try:
-            with torch.enable_grad(), self._all_or_nothing() as before:
+            with self._all_or_nothing() as before:
                 return self._step(self.t + 1, index, data, before)
         except NonFiniteError:
             if self.nonfinite is NonFinite.RAISE:
@@ -315,7 +314,8 @@ class Solver:
         reservoir = None if self._reservoir is None else self._reservoir.state_dict()
         saved = self._evaluator.surroundings.capture()
         try:
-            yield saved
+            with torch.enable_grad():
+                yield saved
         except BaseException:
             if self.t > before["t"]:  # a Ctrl-C that was held back until the step was taken
                 raise

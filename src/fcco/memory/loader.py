@@ -92,7 +92,7 @@ class MemoryLoader:
         if loader.num_blocks != objective.num_blocks:
             raise ValueError(f"loader has {loader.num_blocks} blocks, the objective {objective.num_blocks}")
         if isinstance(objective, AnchoredObjective):
-            objective.check_average(loader._mean_over)
+            objective.check_average(loader.average)
         self.ahead = _checks.whole("ahead", ahead)
         workers = loader._options.get("num_workers", 0) if isinstance(loader._source, DatasetSource) else 0
         if self.ahead < max(0, 2 * workers):

@@ -16,9 +16,10 @@ from fcco.objectives.average_precision import AnchoredObjective, AveragePrecisio
 from fcco.objectives.partial_auc import PartialAUC
 from fcco.objectives.pnorm_push import PNormPush
 from fcco.objectives.surrogates import Square, SquaredHinge
+from fcco.sampling.batch import Average
 from fcco.sampling.draws import exact_dtype
 from fcco.sampling.loader import Loader
-from fcco.sampling.points import Average, MultiLabelPointLoader, PointLoader
+from fcco.sampling.points import MultiLabelPointLoader, PointLoader
 from fcco.sampling.tasks import Tasks
 
 
@@ -217,11 +218,7 @@ def _among(some: Tensor | slice, places: Tensor) -> Tensor:
     return places if isinstance(some, slice) else torch.searchsorted(some, places)
 
 
-AVERAGES: dict[type[nn.Module], Average] = {
-    PartialAUC: Average.OPPOSITE,
-    PNormPush: Average.OPPOSITE,
-    AveragePrecision: Average.ALL,
-}
+READY = (PartialAUC, PNormPush, AveragePrecision)
 
 
 def kernel_of(objective: nn.Module) -> Kernel | None:
@@ -236,10 +233,10 @@ def kernel_of(objective: nn.Module) -> Kernel | None:
 
 def pair_phi(objective: nn.Module, loader: Loader, table: OutputTable) -> PairPhi | None:
     """The fast form, where there is one for this objective and this loader."""
-    kernel = kernel_of(objective) if type(objective) in AVERAGES else None  # a subclass may have values of its own
+    kernel = kernel_of(objective) if type(objective) in READY else None  # a subclass may have values of its own
     if kernel is None or not isinstance(objective, AnchoredObjective):
         return None
-    if not isinstance(loader, PointLoader | MultiLabelPointLoader) or loader.average is not AVERAGES[type(objective)]:
+    if not isinstance(loader, PointLoader | MultiLabelPointLoader) or loader.average is not objective.average:
         return None
     tasks = 1 if isinstance(loader, PointLoader) else loader.tasks.number
     width = () if tasks == 1 else (tasks,)

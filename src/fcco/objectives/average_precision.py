@@ -12,7 +12,7 @@ from fcco import _checks
 from fcco.objectives.base import OutputObjective, need, scores, widened
 from fcco.objectives.multitask_auc import labelled
 from fcco.objectives.surrogates import Logistic, SquaredHinge, Surrogate
-from fcco.sampling.batch import Batch
+from fcco.sampling.batch import Average, Batch
 
 #: What log 0 is written as: far below every log g that scores can give, and finite.
 ZERO = -1.0e6
@@ -40,8 +40,8 @@ class AnchoredObjective(OutputObjective):
     shift_invariant = True
     #: which class the blocks' own examples are of
     anchors: ClassVar[str] = "positive"
-    #: what the mean in g runs over, as an Average of the loaders is called; None: whatever the batch says
-    mean_over: ClassVar[str | None] = None
+    #: what the mean in g runs over; None: whatever the batch says
+    average: ClassVar[Average | None] = None
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class AnchoredObjective(OutputObjective):
             return f
         return f * (self.num_blocks / self.num_tasks) / self.block_size[index].to(f.dtype)
 
-    def check_average(self, average: str | None) -> None:
+    def check_average(self, average: Average | None) -> None:
         """Refuse batches of a loader whose mean runs over other examples."""
-        if self.mean_over is not None and average not in (None, self.mean_over):
-            wanted, name = self.mean_over.upper(), type(self).__name__
-            raise ValueError(f"{name} needs a loader with average=Average.{wanted}, got one with {average.upper()}")
+        if self.average is not None and average not in (None, self.average):
+            name = type(self).__name__
+            raise ValueError(f"{name} needs a loader with average={self.average}, got one with {average.name}")
 
     def _labelled(self, index: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         y = need(batch.y, "y")
@@ -160,7 +160,7 @@ class AveragePrecision(AnchoredObjective):
     """
 
     mean_of_exponentials = False
-    mean_over: ClassVar[str | None] = "all"
+    average: ClassVar[Average | None] = Average.ALL
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from fcco import _checks
 from fcco.objectives.average_precision import AnchoredObjective
 from fcco.objectives.base import beside, log_mean_exp_over, widened
 from fcco.objectives.surrogates import SquaredHinge, Surrogate
-from fcco.sampling.batch import Batch
+from fcco.sampling.batch import Average, Batch
 
 
 class PartialAUC(AnchoredObjective):
@@ -62,7 +62,7 @@ class PartialAUC(AnchoredObjective):
     Guarantee, ICML 2022 (SOPA-s one-way, SOTA-s two-way).
     """
 
-    mean_over: ClassVar[str | None] = "opposite"
+    average: ClassVar[Average | None] = Average.OPPOSITE
 
     def __init__(
         self,

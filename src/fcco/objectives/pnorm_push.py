@@ -13,7 +13,7 @@ from fcco.objectives.average_precision import ZERO, AnchoredObjective, log_or_ze
 from fcco.objectives.base import beside, log_mean_exp_over, widened
 from fcco.objectives.partial_auc import soft_maximum
 from fcco.objectives.surrogates import Logistic, Surrogate
-from fcco.sampling.batch import Batch
+from fcco.sampling.batch import Average, Batch
 
 
 @final
@@ -76,7 +76,7 @@ class PNormPush(AnchoredObjective):
     """
 
     anchors: ClassVar[str] = "negative"
-    mean_over: ClassVar[str | None] = "opposite"
+    average: ClassVar[Average | None] = Average.OPPOSITE
     mean_of_exponentials = False
 
     def __init__(

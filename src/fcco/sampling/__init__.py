@@ -1,11 +1,11 @@
 """Sampling: which blocks and which samples. Own generators, never the global one; state mid-epoch."""
 
-from fcco.sampling.batch import Batch
+from fcco.sampling.batch import Average, Batch
 from fcco.sampling.blocks import BlockSampler, draw_blocks
 from fcco.sampling.examples import ExampleLoader
 from fcco.sampling.groups import BagLoader, GroupLoader, QueryLoader
 from fcco.sampling.loader import Loader, Options
-from fcco.sampling.points import Average, MultiLabelPointLoader, PointLoader
+from fcco.sampling.points import MultiLabelPointLoader, PointLoader
 from fcco.sampling.queries import QueryItemLoader
 from fcco.sampling.risk_sets import RiskSetLoader
 from fcco.sampling.tasks import BlockLoader

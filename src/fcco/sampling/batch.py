@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from enum import Enum
 from typing import Any, final
 
 import torch
 from torch import Tensor
+
+
+class Average(Enum):
+    """What the mean in g_i runs over, hence what ``batch.weight`` adds up to.
+
+    ALL: all labelled examples, the block's own among them (average precision). OPPOSITE: the examples of the class
+    opposite to the block's: the negatives, where blocks are positives (partial AUC; the positives for the p-norm
+    push, whose blocks are negatives). Examples of the block's own class then weigh 0.
+    """
+
+    ALL = "all"
+    OPPOSITE = "opposite"
 
 
 @final
@@ -26,7 +39,7 @@ class Batch:
         weight: (K,) or (B, K), how much an example counts in the sum that it enters; None: the plain mean over
             those present. A full pass carries weights with which its rows add up to the exact mean.
         probability: (K,), how likely each example was drawn, where that is not uniform.
-        average: what the mean in g_i runs over, "all" or "opposite", where a loader offers both; else None.
+        average: what the mean in g_i runs over, where a loader offers a choice; else None.
         num_blocks: m, as the loader counts it; None: not said.
     """
 
@@ -37,7 +50,7 @@ class Batch:
     serves: Tensor | None = None
     weight: Tensor | None = None
     probability: Tensor | None = None
-    average: str | None = None
+    average: Average | None = None
     num_blocks: int | None = None
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fcco import _checks
 from fcco.blocks import gather_objects
-from fcco.sampling.batch import Batch
+from fcco.sampling.batch import Average, Batch
 from fcco.sampling.blocks import rank_seed, share_of
 from fcco.sampling.draws import exact_dtype, join
 from fcco.sampling.source import Request, source_of
@@ -64,8 +64,8 @@ class Loader(ABC):
 
     #: (m,) the example that each block is, for loaders whose blocks are examples.
     block_example: Tensor
-    #: what the mean in g runs over, where a loader offers a choice: ``batch.average``
-    _mean_over: str | None = None
+    #: what the mean in g runs over, where a loader offers a choice
+    average: Average | None = None
 
     def __init__(self, dataset: Any, options: Options) -> None:
         unknown = [name for name in options if name not in Options.__annotations__]
@@ -157,7 +157,7 @@ class Loader(ABC):
 
         for x in self._source.fetch(requests(), keep=keep):
             plan = ahead.popleft()
-            batch = replace(plan.batch, x=x, average=self._mean_over, num_blocks=self.num_blocks)
+            batch = replace(plan.batch, x=x, average=self.average, num_blocks=self.num_blocks)
             if self._pin and self.device.type == "cpu":
                 plan, batch = plan._replace(blocks=plan.blocks.pin_memory()), batch.pin_memory()
             yield plan, batch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum
 from typing import Any, Unpack, final
 
 import torch
@@ -11,24 +10,12 @@ from torch import Tensor
 
 from fcco import _checks
 from fcco.sampling import labels as check
-from fcco.sampling.batch import Batch
+from fcco.sampling.batch import Average, Batch
 from fcco.sampling.blocks import draw_blocks
 from fcco.sampling.draws import Lists, refuse_few
 from fcco.sampling.loader import Loader, Options
 from fcco.sampling.pairs import PairLoader, Stratum
 from fcco.sampling.tasks import Tasks, positives_of
-
-
-class Average(Enum):
-    """What the mean in g_i runs over, hence what ``batch.weight`` adds up to.
-
-    ALL: all labelled examples, the block's own among them (average precision). OPPOSITE: the examples of the class
-    opposite to the block's: the negatives, where blocks are positives (partial AUC; the positives for the p-norm
-    push, whose blocks are negatives). Examples of the block's own class then weigh 0.
-    """
-
-    ALL = "all"
-    OPPOSITE = "opposite"
 
 
 @final
@@ -83,7 +70,6 @@ class PointLoader(Loader):
     ) -> None:
         super().__init__(dataset, options)
         self.average, self.block_label = _average(average), _label(block_label)
-        self._mean_over = average.value
         self.samples_per_step = _checks.positive_int("samples_per_step", samples_per_step)
         self.labels = check.of_examples("labels", labels, self.num_examples, self.device)
         if self.labels.dim() != 1:
@@ -183,7 +169,6 @@ class MultiLabelPointLoader(PairLoader):
     ) -> None:
         super().__init__(dataset, options)
         self.average, self.block_label = _average(average), _label(block_label)
-        self._mean_over = average.value
         self.labels = check.of_examples("labels", labels, self.num_examples, self.device)
         self.tasks = tasks = Tasks.of(self.labels)
         self.samples_per_task = _checks.positive_int("samples_per_task", samples_per_task)

@@ -6,17 +6,16 @@ import argparse
 import multiprocessing
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from fcco.lab.rates import ablation, biased, convex, plots, report, scaling, stationarity, tracking
 from fcco.lab.rates.fit import Outcome, Row
+from fcco.rewind import uninterrupted
 
 EXPERIMENTS: dict[str, Callable[[bool, int], Outcome]] = {
     "tracking": tracking.run,
@@ -58,23 +57,11 @@ def _all(names: list[str], quick: bool, seeds: int, jobs: int) -> dict[str, tupl
         try:
             return {name: running[name].result() for name in names}
         except BaseException:  # nobody waits for what is under way
-            with _uninterrupted():
+            with uninterrupted():
                 for process in multiprocessing.active_children():
                     process.terminate()
                 pool.shutdown()
             raise
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """A second Ctrl-C changes nothing."""
-    here = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if here else None
-    try:
-        yield
-    finally:
-        if here:
-            signal.signal(signal.SIGINT, before)
 
 
 def _leave_interrupts() -> None:
