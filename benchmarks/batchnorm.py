@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fcco.fullpass import full_values
 from fcco.lab.config import TrainConfig
 from fcco.lab.parts import build
+from fcco.solver._full_pass import full_values
 
 
 def endless(loader: Any) -> Iterator[Any]:

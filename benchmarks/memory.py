@@ -37,10 +37,10 @@ from torch.nn import functional
 
 import fcco
 from fcco.memory import MemoryLoader, OutputMemory, OutputTable
-from fcco.memory.memory import phi_of
-from fcco.memory.pairs import PairPhi
+from fcco.memory._memory import phi_of
+from fcco.memory._pairs import PairPhi
 from fcco.objectives import AveragePrecision, GlobalContrastive, MultiTaskAUC, PartialAUC, PNormPush, SquaredHinge
-from fcco.objectives.base import OutputObjective
+from fcco.objectives._base import OutputObjective
 from fcco.sampling import Average, BlockLoader, ExampleLoader, PointLoader
 from fcco.sampling.loader import Loader
 

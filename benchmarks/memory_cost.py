@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 import fcco
 from fcco.memory import Memory
-from fcco.memory.features import ContrastivePhi
+from fcco.memory._features import ContrastivePhi
 from fcco.objectives import AveragePrecision, GlobalContrastive, MultiTaskAUC, PartialAUC
-from fcco.objectives.base import OutputObjective
+from fcco.objectives._base import OutputObjective
 from fcco.sampling import Average, BlockLoader, ExampleLoader, PointLoader
 from fcco.sampling.loader import Loader
 

@@ -21,8 +21,8 @@ from torch import Tensor
 
 import fcco
 from fcco.memory import MemoryLoader
-from fcco.memory.memory import Memory, phi_of
-from fcco.memory.settings import OutputMemory
+from fcco.memory._memory import Memory, phi_of
+from fcco.memory._settings import OutputMemory
 
 MEMORIES = {
     "memory, uniform draws": OutputMemory(importance=0.0, cap=None, balance=False),

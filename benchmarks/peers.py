@@ -24,12 +24,12 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, softplus
 
 import fcco
-from fcco.objectives.average_precision import AveragePrecision
-from fcco.objectives.global_contrastive import GlobalContrastive
-from fcco.objectives.listnet import ListNet
-from fcco.objectives.ndcg import NDCG, ideal_dcg
-from fcco.objectives.partial_auc import PartialAUC
-from fcco.objectives.surrogates import Logistic, SquaredHinge
+from fcco.objectives._average_precision import AveragePrecision
+from fcco.objectives._global_contrastive import GlobalContrastive
+from fcco.objectives._listnet import ListNet
+from fcco.objectives._ndcg import NDCG, ideal_dcg
+from fcco.objectives._partial_auc import PartialAUC
+from fcco.objectives._surrogates import Logistic, SquaredHinge
 from fcco.sampling.batch import Batch
 
 with warnings.catch_warnings():

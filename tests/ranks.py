@@ -14,8 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import fcco
 from fcco import checkpoint
-from fcco.blocks import rank_and_world
-from fcco.sharded import joined, whole
+from fcco._support.parallel import rank_and_world
+from fcco._support.sharded import joined, whole
 from tests.trials import FINITE_SUM, recipe
 
 BLOCKS, SAMPLES, FEATURES = 8, 5, 3

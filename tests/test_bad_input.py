@@ -17,8 +17,9 @@ import torch
 from torch import nn
 
 import fcco
-from fcco import schedules, stages
-from fcco.stages import Stage, StageWise
+from fcco.methods import schedules, stages
+from fcco.methods.stages import Stage
+from fcco.solver import StageWise
 from tests.trials import (
     BLOCKS,
     FINITE_SUM,

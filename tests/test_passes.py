@@ -221,7 +221,7 @@ def test_constants_are_saved_but_not_copied_by_a_step():
 
     objective = Mapped()
     solver = build("msvr-v2", objective)
-    copied = {name for _, name, _ in solver._evaluator.surroundings.capture()[0]}
+    copied = {name for _, name, _ in solver._evaluator.module_state.capture()[0]}
     assert "seen" in copied
     assert "place" not in copied
     assert "place" in objective.state_dict()

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from fcco import rewind
-from fcco.rewind import NumpyState, PythonState
+from fcco._support import randomness as rewind
+from fcco._support.randomness import NumpyState, PythonState
 
 PYTHON = [
     lambda: None,

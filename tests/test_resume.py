@@ -18,7 +18,8 @@ from torch import nn
 
 import fcco
 from fcco.checkpoint import read
-from fcco.stages import Stage, StageWise
+from fcco.methods.stages import Stage
+from fcco.solver import StageWise
 from tests.trials import FINITE_SUM, SAMPLES, Noisy, assert_same, data, difference, full_pass, recipe, snapshot
 
 STEPS = 9

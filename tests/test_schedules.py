@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import fcco
-from fcco import schedules, stages
+from fcco.methods import schedules, stages
 
 SIZES = [(10, 2, 4, 1.0), (100, 5, 128, 3.0), (7, 7, 1, 2.0), (1000, 1, 1, 1.0)]
 

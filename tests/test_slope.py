@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import fcco
-from fcco.objectives.average_precision import ZERO, AveragePrecision
-from fcco.objectives.partial_auc import PartialAUC
+from fcco.objectives._average_precision import ZERO, AveragePrecision
+from fcco.objectives._partial_auc import PartialAUC
 
 
 class Root(fcco.Objective):

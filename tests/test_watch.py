@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import fcco
-from fcco.trackers import Coefficients, Values
-from fcco.watch import EVERY, THRESHOLD, WINDOW, CorrectionWarning, CorrectionWatch
+from fcco.methods.trackers import Coefficients, Values
+from fcco.solver._watch import EVERY, THRESHOLD, WINDOW, CorrectionWarning, CorrectionWatch
 
 
 def rows(seed, steps=WINDOW // EVERY):

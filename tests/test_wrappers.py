@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import fcco
-from fcco.sharded import whole
+from fcco._support.sharded import whole
 
 M, B1, B2, D = 6, 2, 4, 5
 

@@ -1,35 +1,40 @@
 """fcco: finite-sum coupled compositional optimization, min_w (1/m) sum_i f_i(g_i(w)), in PyTorch."""
 
-from fcco import estimators, memory, objectives, sampling, schedules, stages, trackers
-from fcco.adaptive import Adaptive
+from fcco import solver as solver  # isort: skip
+from fcco import memory, methods, objectives, sampling
+from fcco._objective import Objective, objective
 from fcco.checkpoint import CheckpointError, load, save
-from fcco.evaluate import NonFiniteError
 from fcco.memory import output_memory
 from fcco.methods import (
     METHODS,
+    Adaptive,
+    LRSchedule,
     Method,
+    Stage,
     alexr,
     bsgd,
     bspiderboost,
+    estimators,
     msvr_v1,
     msvr_v1_sp,
     msvr_v2,
     msvr_v2_sp,
     msvr_v3,
     scent,
+    schedules,
     soap,
     sonex,
     sonx,
     sox,
+    stages,
     storm_v1,
     storm_v2,
+    trackers,
     variant_v1,
     variant_v2,
     variant_v3,
 )
-from fcco.objective import Objective, objective
 from fcco.objectives import smoothed
-from fcco.report import Diagnosis, Oracle, Report
 from fcco.sampling import (
     Average,
     BagLoader,
@@ -44,10 +49,17 @@ from fcco.sampling import (
     QueryLoader,
     RiskSetLoader,
 )
-from fcco.schedules import LRSchedule
-from fcco.solver import Keep, NonFinite, Solver
-from fcco.stages import Stage, StageWise
-from fcco.watch import CorrectionWarning
+from fcco.solver import (
+    CorrectionWarning,
+    Diagnosis,
+    Keep,
+    NonFinite,
+    NonFiniteError,
+    Oracle,
+    Report,
+    Solver,
+    StageWise,
+)
 
 __version__ = "0.1.0"
 
@@ -86,6 +98,7 @@ __all__ = [
     "estimators",
     "load",
     "memory",
+    "methods",
     "msvr_v1",
     "msvr_v1_sp",
     "msvr_v2",

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from fcco.blocks import gather_objects, rank_and_world
+from fcco._support.parallel import gather_objects, rank_and_world
 
 _FORMAT = "fcco checkpoint"
 _VERSION = 1

@@ -10,7 +10,7 @@ import pytest
 from fcco.lab.cli import main
 from fcco.lab.demo import TUNED, DemoConfig, _gathered, configs
 from fcco.lab.figure import Panel, curve, draw
-from fcco.watch import CorrectionWarning
+from fcco.solver._watch import CorrectionWarning
 
 
 def test_the_demo_ends_with_a_plot_and_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import fcco
-from fcco import stages
 from fcco.lab.rates import forms, journeys, problems
 from fcco.lab.rates.forms import Constants, First, Form, Sizes
 from fcco.lab.rates.loop import Loop
+from fcco.methods import stages
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

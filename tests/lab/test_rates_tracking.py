@@ -5,7 +5,7 @@ import torch
 
 from fcco.lab.rates import fit, tracking
 from fcco.lab.rates.problems import curved
-from fcco.trackers import MSVR, formula
+from fcco.methods.trackers import MSVR, formula
 
 PLAN = tracking.Plan(m=10, n=10, steps=12_000, finite_steps=6_000, shortest=4e-4, lengths=4, betas=8, seeds=4)
 TOLERANCE = 0.12

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 import fcco
-from fcco.fullpass import FullPass, full_values
 from fcco.lab.passes import ComposedPass, depends_on_company
 from fcco.objectives import MultiTaskAUC
 from fcco.sampling import BlockLoader
+from fcco.solver._full_pass import FullPass, full_values
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,17 +10,17 @@ from torch import Tensor, nn
 
 import fcco
 from fcco.memory import MemoryLoader
-from fcco.objectives.average_precision import AveragePrecision
-from fcco.objectives.base import OutputObjective
-from fcco.objectives.cox import Cox
-from fcco.objectives.global_contrastive import GlobalContrastive, LearnedTemperature
-from fcco.objectives.listnet import ListNet
-from fcco.objectives.multitask_auc import MultiTaskAUC
-from fcco.objectives.nca import NCA
-from fcco.objectives.ndcg import NDCG
-from fcco.objectives.partial_auc import PartialAUC
-from fcco.objectives.pnorm_push import PNormPush
-from fcco.objectives.surrogates import Logistic, Square, SquaredHinge
+from fcco.objectives._average_precision import AveragePrecision
+from fcco.objectives._base import OutputObjective
+from fcco.objectives._cox import Cox
+from fcco.objectives._global_contrastive import GlobalContrastive, LearnedTemperature
+from fcco.objectives._listnet import ListNet
+from fcco.objectives._multitask_auc import MultiTaskAUC
+from fcco.objectives._nca import NCA
+from fcco.objectives._ndcg import NDCG
+from fcco.objectives._partial_auc import PartialAUC
+from fcco.objectives._pnorm_push import PNormPush
+from fcco.objectives._surrogates import Logistic, Square, SquaredHinge
 from fcco.sampling import (
     Average,
     BlockLoader,

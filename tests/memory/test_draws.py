@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import fcco
-from fcco.memory.draws import GROWTH, Chances, Stratum, Sweep, balanced, capped
+from fcco.memory._draws import GROWTH, Chances, Stratum, Sweep, balanced, capped
 from tests.memory.cases import CASES, solver_for, whole
 
 

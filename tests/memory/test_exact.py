@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 import fcco
-from fcco.memory.generic import GenericPhi
-from fcco.memory.kernels import Exponential, Polynomial, exponential_of, extremes
-from fcco.memory.memory import phi_of
-from fcco.memory.table import OutputTable
-from fcco.objectives.surrogates import Square, SquaredHinge
+from fcco.memory._generic import GenericPhi
+from fcco.memory._kernels import Exponential, Polynomial, exponential_of, extremes
+from fcco.memory._memory import phi_of
+from fcco.memory._table import OutputTable
+from fcco.objectives._surrogates import Square, SquaredHinge
 from tests.memory.cases import CASES, FAST, TASKS, N, exact_gradient, solver_for, whole
 
 

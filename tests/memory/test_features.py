@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import fcco
-from fcco.memory import features
-from fcco.memory.features import ContrastivePhi, Features, contrastive_phi
-from fcco.memory.generic import GenericPhi
-from fcco.memory.table import OutputTable
+from fcco.memory import _features as features
+from fcco.memory._features import ContrastivePhi, Features, contrastive_phi
+from fcco.memory._generic import GenericPhi
+from fcco.memory._table import OutputTable
 from fcco.objectives import GlobalContrastive
 from tests.memory.cases import CASES, N, solver_for, whole
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import fcco
 from fcco.memory import MemoryLoader
-from fcco.memory.kernels import Polynomial
+from fcco.memory._kernels import Polynomial
 from fcco.objectives import PartialAUC
 from fcco.sampling import Average, PointLoader
 from tests.memory.cases import CASES, Case, N, inputs, labels, model, solver_for, whole

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import fcco
-from fcco.memory.generic import GenericPhi
-from fcco.memory.moments import MomentPhi, moment_phi
-from fcco.memory.table import OutputTable
+from fcco.memory._generic import GenericPhi
+from fcco.memory._moments import MomentPhi, moment_phi
+from fcco.memory._table import OutputTable
 from tests.memory.cases import CASES, TASKS, N, solver_for, whole
 
 

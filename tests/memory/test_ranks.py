@@ -13,9 +13,9 @@ import torch.multiprocessing as mp
 from torch import Tensor
 
 import fcco
+from fcco._support.sharded import whole
 from fcco.objectives import PartialAUC
 from fcco.sampling import Average, PointLoader
-from fcco.sharded import whole
 from tests.memory.cases import CASES, solver_for
 
 NAMES = ("pauc", "two-way", "ap", "cox", "ndcg", "tasks")

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 import fcco
 from fcco.memory import MemoryLoader
-from fcco.objectives.partial_auc import PartialAUC
+from fcco.objectives._partial_auc import PartialAUC
 from fcco.sampling import Average, PointLoader
 from tests.memory.cases import CASES, inputs, labels, model, solver_for, whole
 from tests.trials import assert_same

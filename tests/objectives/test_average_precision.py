@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import fcco
-from fcco.objectives.average_precision import ZERO, AveragePrecision
-from fcco.objectives.surrogates import Logistic, Square, SquaredHinge
+from fcco.objectives._average_precision import ZERO, AveragePrecision
+from fcco.objectives._surrogates import Logistic, Square, SquaredHinge
 from fcco.sampling.batch import Batch
 from tests.objectives.literal import (
     Literal,

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import fcco
-from fcco.objectives.cox import Cox
+from fcco.objectives._cox import Cox
 from fcco.sampling.batch import Batch
 from fcco.sampling.risk_sets import RiskSetLoader
 from tests.reference.methods import run

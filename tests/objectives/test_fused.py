@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
-from fcco.objectives.average_precision import ZERO, LogHingeSums
-from fcco.objectives.base import LogSumExp, log_mean_exp_over
+from fcco.objectives._average_precision import ZERO, LogHingeSums
+from fcco.objectives._base import LogSumExp, log_mean_exp_over
 
 
 def generator():

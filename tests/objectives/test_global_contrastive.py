@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import fcco
-from fcco.objectives.global_contrastive import GlobalContrastive, LearnedTemperature
+from fcco.objectives._global_contrastive import GlobalContrastive, LearnedTemperature
 from fcco.sampling.batch import Batch
 from fcco.sampling.examples import ExampleLoader
 from tests.objectives.test_cox import (

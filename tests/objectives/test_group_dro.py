@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 import fcco
-from fcco.objectives.group_dro import CVaRRisk, GroupDRO, KLRisk, cross_entropy
+from fcco.objectives._group_dro import CVaRRisk, GroupDRO, KLRisk, cross_entropy
 from fcco.sampling.batch import Batch
 from fcco.sampling.groups import GroupLoader
 from tests.objectives.test_cox import (

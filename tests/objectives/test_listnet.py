@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from fcco.objectives.base import log_mean_exp_over
-from fcco.objectives.listnet import ListNet, top_one
+from fcco.objectives._base import log_mean_exp_over
+from fcco.objectives._listnet import ListNet, top_one
 from fcco.sampling.batch import Batch
 from fcco.sampling.queries import QueryItemLoader
 from tests.objectives.test_cox import (

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import fcco
-from fcco.objectives.multi_instance import MultiInstance
-from fcco.objectives.surrogates import Square, SquaredHinge
+from fcco.objectives._multi_instance import MultiInstance
+from fcco.objectives._surrogates import Square, SquaredHinge
 from fcco.sampling.batch import Batch
 from tests.objectives.literal import Scores, against_double, check_exact, check_full_pass
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import fcco
-from fcco.objectives.nca import NCA, squared_distances
+from fcco.objectives._nca import NCA, squared_distances
 from fcco.sampling.batch import Batch
 from fcco.sampling.examples import ExampleLoader
 from tests.objectives.test_cox import (

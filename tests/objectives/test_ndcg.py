@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import fcco
-from fcco.objectives.ndcg import NDCG, ideal_dcg, inverse_discount
-from fcco.objectives.surrogates import Logistic, Square, SquaredHinge
+from fcco.objectives._ndcg import NDCG, ideal_dcg, inverse_discount
+from fcco.objectives._surrogates import Logistic, Square, SquaredHinge
 from fcco.sampling.batch import Batch
 from fcco.sampling.queries import QueryItemLoader
 from tests.objectives.test_cox import (

@@ -6,7 +6,7 @@ from torch import nn
 
 import fcco
 from fcco.objectives import NCA, NDCG, AveragePrecision, MultiTaskAUC, smoothed
-from fcco.objectives.smoothed import Hinge
+from fcco.objectives._smoothed import Hinge
 from fcco.sampling import Average, ExampleLoader, PointLoader, QueryItemLoader
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 import fcco
-from fcco.objectives.average_precision import AveragePrecision
-from fcco.objectives.multitask_auc import MultiTaskAUC
-from fcco.objectives.smoothed import CVaR, Hinge, Max, Smoothed, smoothed
-from fcco.objectives.surrogates import Square, SquaredHinge
+from fcco.objectives._average_precision import AveragePrecision
+from fcco.objectives._multitask_auc import MultiTaskAUC
+from fcco.objectives._smoothed import CVaR, Hinge, Max, Smoothed, smoothed
+from fcco.objectives._surrogates import Square, SquaredHinge
 from tests.objectives.literal import check_exact, check_full_pass
 
 M, D = 5, 3

@@ -161,7 +161,7 @@ def test_one_task_from_bools_is_a_task_and_not_two_classes() -> None:
     assert loader.num_blocks == 1
     objective = fcco.objectives.MultiTaskAUC(torch.nn.Linear(1, 1).double(), num_tasks=1)
     index, batch = next(iter(loader))
-    from fcco.objectives.multitask_auc import labelled
+    from fcco.objectives._multitask_auc import labelled
 
     assert labelled(index, batch)[0][0].tolist() == BINARY.bool()[batch.id].tolist()
     assert objective(index, batch).shape == (1, 3)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from fcco.solver import Solver
+from fcco.solver._solver import Solver
 
 
 def check_solver(solver: Any, model: nn.Module) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from accelerate import Accelerator, DistributedType
 
 from fcco.checkpoint import Stateful
-from fcco.solver import Solver
+from fcco.solver._solver import Solver
 
 _WHOLE = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
 

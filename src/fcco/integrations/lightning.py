@@ -9,8 +9,8 @@ from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from fcco.integrations._checks import at_next_epoch, check_loader, check_solver
-from fcco.report import Report
-from fcco.solver import Solver
+from fcco.solver._report import Report
+from fcco.solver._solver import Solver
 
 if tuple(int(part) for part in pl.__version__.split(".")[:2]) < (2, 5):
     raise ImportError(f"lightning 2.5 or later is needed, got {pl.__version__}: earlier ones miscount a resumed epoch")
@@ -80,7 +80,7 @@ class SolverModule(pl.LightningModule):
             report = solver.step(index, *data)
         finally:
             solver.optimizer = optimizer
-            self._random = solver._evaluator.surroundings.randomness.capture()
+            self._random = solver._evaluator.module_state.randomness.capture()
         self._schedule(report)
         self.log_report(report)
 
@@ -132,11 +132,11 @@ class SolverModule(pl.LightningModule):
         restored = {"objective": solver.objective.state_dict(), "optimizer": solver.optimizer.state_dict()}
         solver.load_state_dict(saved["solver"] | restored)
         self.loader.load_state_dict(saved["loader"])
-        self._random = solver._evaluator.surroundings.randomness.capture()
+        self._random = solver._evaluator.module_state.randomness.capture()
 
     def _own_random(self) -> None:
         if self._random is not None:
-            self.solver._evaluator.surroundings.randomness.restore(self._random)
+            self.solver._evaluator.module_state.randomness.restore(self._random)
 
     # ------------------------------------------------------------------ refusing
 

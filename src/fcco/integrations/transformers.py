@@ -14,8 +14,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoin
 
 from fcco import checkpoint
 from fcco.integrations._checks import at_next_epoch, check_loader, check_solver
-from fcco.report import Report
-from fcco.solver import Solver
+from fcco.solver._report import Report
+from fcco.solver._solver import Solver
 
 FILE = "fcco.pt"  # beside Trainer's own files in a checkpoint's folder
 _REFUSED = {

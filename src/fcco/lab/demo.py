@@ -21,7 +21,7 @@ from fcco.lab.errors import LabError
 from fcco.lab.figure import Panel, draw, short
 from fcco.lab.runs import fresh_folder
 from fcco.lab.train import Outcome, train
-from fcco.watch import CorrectionWarning
+from fcco.solver._watch import CorrectionWarning
 
 BASE = TrainConfig(
     dataset="digits",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchmetrics.functional.classification import multilabel_auroc, multilabel_average_precision
 
 import fcco
-from fcco.fullpass import FullPass, full_values
+from fcco.solver._full_pass import FullPass, full_values
 
 
 @final
@@ -60,13 +60,13 @@ def exact(solver: fcco.Solver, full_pass: FullPass, *, gradient_norm: bool = Fal
         diagnosis = solver.diagnose(full_pass)
         return Exact(diagnosis.value, diagnosis.tracking_error, diagnosis.gradient_norm)
     evaluator, table = solver._evaluator, solver.table
-    saved = evaluator.surroundings.capture()
+    saved = evaluator.module_state.capture()
     try:
         g, _ = full_values(evaluator, table, full_pass)
         with torch.no_grad():
             f = solver.objective.outer(torch.arange(table.num_blocks, device=g.device), g)
     finally:
-        evaluator.surroundings.restore(saved)
+        evaluator.module_state.restore(saved)
     rows, visited = table.current()
     squares = (rows - g).square().sum(1)[visited]
     return Exact(float(f.mean()), float(squares.mean().sqrt()) if bool(visited.any()) else None, None)

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 import fcco
-from fcco.fullpass import FullPass
 from fcco.lab import datasets
 from fcco.lab.config import RATES, RECIPE_NAMES, RECIPES, TrainConfig, check, recipe_arguments
 from fcco.lab.datasets import Dataset
@@ -23,6 +22,7 @@ from fcco.lab.weights import Prepared, network, scaling
 from fcco.memory import MemoryLoader
 from fcco.objectives import MultiTaskAUC, Square, SquaredHinge
 from fcco.sampling import BlockLoader
+from fcco.solver._full_pass import FullPass
 
 #: Rates that the lab takes where none are given; the recipes themselves have no defaults.
 DEFAULT_RATES: dict[str, float] = {"alpha": 0.5, "beta": 0.5, "theta": 1.0, "rate": 1.0}

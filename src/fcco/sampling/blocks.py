@@ -9,8 +9,8 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from fcco import _checks
-from fcco.blocks import gather_objects, owned_blocks, rank_and_world
+from fcco._support import checks
+from fcco._support.parallel import gather_objects, owned_blocks, rank_and_world
 
 
 def draw_blocks(num_blocks: int, size: int, generator: torch.Generator) -> Tensor:
@@ -90,8 +90,8 @@ class Share:
 
 def share_of(num_blocks: int, blocks_per_step: int) -> Share:
     """This rank's share of B1 blocks a step; refused where the ranks cannot share them evenly."""
-    _checks.positive_int("num_blocks", num_blocks)
-    _checks.positive_int("blocks_per_step", blocks_per_step)
+    checks.positive_int("num_blocks", num_blocks)
+    checks.positive_int("blocks_per_step", blocks_per_step)
     if blocks_per_step > num_blocks:
         raise ValueError(f"blocks_per_step must be at most {num_blocks} blocks, got {blocks_per_step}")
     rank, world = rank_and_world()

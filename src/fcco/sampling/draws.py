@@ -8,7 +8,7 @@ from typing import Protocol, final
 import torch
 from torch import Tensor
 
-from fcco import _checks
+from fcco._support import checks
 
 _RANGE = 2**62  # random integers below this, modulo a length n, favour no place by more than n / 2**62
 
@@ -158,12 +158,12 @@ def refuse_few(choice: Choice, asked: int, block: str, what: str, *, replacement
     count = choice.count
     empty = (count == 0).nonzero()[:, 0].tolist()
     if empty:
-        raise ValueError(f"{block} {_checks.some(empty)} has no {what}")
+        raise ValueError(f"{block} {checks.some(empty)} has no {what}")
     few = [] if replacement else (count < asked).nonzero()[:, 0].tolist()
     if few:
         raise ValueError(
             f"{block} {few[0]} has {int(count[few[0]])} {what}, fewer than the {asked} asked for without replacement"
-            + (f" (so have {_checks.some(few[1:])})" if few[1:] else "")
+            + (f" (so have {checks.some(few[1:])})" if few[1:] else "")
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Unpack, final
 import torch
 from torch import Tensor
 
-from fcco import _checks
+from fcco._support import checks
 from fcco.sampling import labels as check
 from fcco.sampling.batch import Batch
 from fcco.sampling.draws import Lists, choose, refuse_few
@@ -44,7 +44,7 @@ class GroupedLoader(Loader):
         self._lists = Lists.by_label(self.group, total)
         self.group_size = self._lists.count
         largest = int(self.group_size.max())
-        size = largest if samples_per_block is None else _checks.positive_int("samples_per_block", samples_per_block)
+        size = largest if samples_per_block is None else checks.positive_int("samples_per_block", samples_per_block)
         self.samples_per_block = min(size, largest) if up_to else size
         self.replacement = replacement
         refuse_few(self._lists, 1 if up_to else size, self.kind, "examples", replacement=replacement)

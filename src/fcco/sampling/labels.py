@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fcco import _checks
+from fcco._support import checks
 
 
 def of_examples(name: str, values: Any, size: int, device: torch.device) -> Tensor:
@@ -30,7 +30,7 @@ def numbers(name: str, values: Tensor, count: int | None, kind: str) -> tuple[Te
     if values.numel() == 0:
         raise ValueError(f"{name} must not be empty")
     low, high = int(values.min()), int(values.max())
-    total = high + 1 if count is None else _checks.positive_int(f"the number of {kind}s", count)
+    total = high + 1 if count is None else checks.positive_int(f"the number of {kind}s", count)
     if low < 0 or high >= total:
         raise ValueError(f"{name} must be in 0..{total - 1}, got {kind} {low if low < 0 else high}")
     return values.to(torch.int64), total
@@ -55,5 +55,5 @@ def finite(name: str, values: Tensor) -> Tensor:
         raise ValueError(f"{name} must have shape (N,), got {tuple(values.shape)}")
     wrong = (~torch.isfinite(values)).nonzero()[:, 0].tolist()
     if wrong:
-        raise ValueError(f"{name} must be finite, got {values[wrong[0]].item()} for example {_checks.some(wrong)}")
+        raise ValueError(f"{name} must be finite, got {values[wrong[0]].item()} for example {checks.some(wrong)}")
     return values

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypedDict
 import torch
 from torch import Tensor
 
-from fcco import _checks
-from fcco.blocks import gather_objects
+from fcco._support import checks
+from fcco._support.parallel import gather_objects
 from fcco.sampling.batch import Average, Batch
 from fcco.sampling.blocks import rank_seed, share_of
 from fcco.sampling.draws import exact_dtype, join
@@ -93,8 +93,8 @@ class Loader(ABC):
         self._about = samples_per_step
         steps = self._options.get("steps_per_epoch")
         steps = max(1, self.num_examples // samples_per_step) if steps is None else steps
-        self.steps_per_epoch = _checks.positive_int("steps_per_epoch", steps)
-        self.chunk = _checks.positive_int("chunk", self._options.get("chunk", 1024))
+        self.steps_per_epoch = checks.positive_int("steps_per_epoch", steps)
+        self.chunk = checks.positive_int("chunk", self._options.get("chunk", 1024))
         self._seed = rank_seed(self._options.get("seed", 0), self._share.rank)
         self._random = torch.Generator(self.device).manual_seed(self._seed).get_state()
         self._epoch = self._step = self._turn = 0
@@ -133,7 +133,7 @@ class Loader(ABC):
         Args:
             chunk: examples a batch has at most (twice that where blocks are examples); None: the loader's own.
         """
-        size = self.chunk if chunk is None else _checks.positive_int("chunk", chunk)
+        size = self.chunk if chunk is None else checks.positive_int("chunk", chunk)
         pieces = enumerate(self._chunks(self._share.blocks(self.device), size))
         plans = (_Plan(index, batch, self._seed + number, None) for number, (index, batch) in pieces)
         return ((plan.blocks, batch) for plan, batch in self._fetched(plans, keep=False))

@@ -8,7 +8,7 @@ from typing import Any, Unpack, final
 import torch
 from torch import Tensor
 
-from fcco import _checks
+from fcco._support import checks
 from fcco.sampling import labels as check
 from fcco.sampling.batch import Average, Batch
 from fcco.sampling.blocks import draw_blocks
@@ -70,7 +70,7 @@ class PointLoader(Loader):
     ) -> None:
         super().__init__(dataset, options)
         self.average, self.block_label = _average(average), _label(block_label)
-        self.samples_per_step = _checks.positive_int("samples_per_step", samples_per_step)
+        self.samples_per_step = checks.positive_int("samples_per_step", samples_per_step)
         self.labels = check.of_examples("labels", labels, self.num_examples, self.device)
         if self.labels.dim() != 1:
             raise ValueError(f"labels must have shape (N,), got {tuple(self.labels.shape)}; see MultiLabelPointLoader")
@@ -171,7 +171,7 @@ class MultiLabelPointLoader(PairLoader):
         self.average, self.block_label = _average(average), _label(block_label)
         self.labels = check.of_examples("labels", labels, self.num_examples, self.device)
         self.tasks = tasks = Tasks.of(self.labels)
-        self.samples_per_task = _checks.positive_int("samples_per_task", samples_per_task)
+        self.samples_per_task = checks.positive_int("samples_per_task", samples_per_task)
         own, other = (tasks.positive, tasks.negative) if block_label == 1 else (tasks.negative, tasks.positive)
         names = ("positives", "negatives") if block_label == 1 else ("negatives", "positives")
         self._own, self._other, kind = own, other, "class" if tasks.y.dim() == 1 else "task"

@@ -8,7 +8,7 @@ from typing import Any, Unpack, final
 import torch
 from torch import Tensor
 
-from fcco import _checks
+from fcco._support import checks
 from fcco.sampling import labels as check
 from fcco.sampling.batch import Batch
 from fcco.sampling.draws import Lists
@@ -68,7 +68,7 @@ class QueryItemLoader(PairLoader):
         self._items = Lists.by_label(self._query, int(self._query.max()) + 1)
         self.query_size = self._items.count
         largest = int(self.query_size.max())
-        size = largest if samples_per_query is None else _checks.positive_int("samples_per_query", samples_per_query)
+        size = largest if samples_per_query is None else checks.positive_int("samples_per_query", samples_per_query)
         if size < 2 <= largest:
             raise ValueError(f"samples_per_query must be at least 2, got {size}")
         self._strata = (Stratum(self._items, min(size, largest), own=True),)

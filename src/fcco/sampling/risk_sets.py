@@ -8,7 +8,7 @@ from typing import Any, Unpack, final
 import torch
 from torch import Tensor
 
-from fcco import _checks
+from fcco._support import checks
 from fcco.sampling import labels as check
 from fcco.sampling.batch import Batch
 from fcco.sampling.draws import choose
@@ -55,7 +55,7 @@ class RiskSetLoader(Loader):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(dataset, options)
-        if _checks.positive_int("samples_per_block", samples_per_block) < 2:
+        if checks.positive_int("samples_per_block", samples_per_block) < 2:
             raise ValueError(f"samples_per_block must be at least 2, got {samples_per_block}")
         self.samples_per_block = samples_per_block
         self.time = check.finite("time", check.of_examples("time", time, self.num_examples, self.device))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
-from fcco import _checks
+from fcco._support import checks
 
 Request = tuple[int, Tensor]  # a seed for the data set's own randomness, and the examples (K,)
 
@@ -32,7 +32,7 @@ class Source(Protocol):
 
 def source_of(dataset: Any, *, inputs: int = 1, num_workers: int = 0, pin_memory: bool = False) -> Source:
     """The source for a tensor, a tuple of tensors (modalities), or a map-style data set."""
-    _checks.positive_int("inputs", inputs)
+    checks.positive_int("inputs", inputs)
     if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 0:
         raise ValueError(f"num_workers must be an int >= 0, got {num_workers!r}")
     if isinstance(dataset, TensorDataset) and inputs <= len(dataset.tensors):

@@ -9,7 +9,7 @@ from typing import Any, Unpack, final
 import torch
 from torch import Tensor
 
-from fcco import _checks
+from fcco._support import checks
 from fcco.sampling import labels as check
 from fcco.sampling.batch import Batch
 from fcco.sampling.draws import Choice, Lists, Rest, choose, refuse_few
@@ -73,8 +73,8 @@ def positives_of(size: int, fraction: float, name: str, least: int = 1) -> int:
     Args:
         name: what the argument ``size`` is called.
     """
-    _checks.fraction("the fraction of positives", fraction)
-    if _checks.positive_int(name, size) <= least:
+    checks.fraction("the fraction of positives", fraction)
+    if checks.positive_int(name, size) <= least:
         raise ValueError(f"{name} must be at least {least + 1}, got {size}")
     return min(max(round(size * fraction), least), size - 1)
 

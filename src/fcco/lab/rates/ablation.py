@@ -20,14 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fcco import estimators, trackers
 from fcco.lab.rates import fit
 from fcco.lab.rates.fit import Array, Outcome, Seeds
 from fcco.lab.rates.journeys import start
 from fcco.lab.rates.loop import Loop
 from fcco.lab.rates.problems import Problem, curved, paired
-from fcco.methods import Method
-from fcco.watch import THRESHOLD
+from fcco.methods import estimators, trackers
+from fcco.methods._recipes import Method
+from fcco.solver._watch import THRESHOLD
 
 WORSE = 1.25  # how much larger than with gamma = 0 a mean norm must be to count as worse
 CONSTANTS = (1.0, 4.0, 16.0)

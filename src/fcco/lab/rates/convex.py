@@ -19,7 +19,7 @@ from fcco.lab.rates.forms import TITLES, First, halving
 from fcco.lab.rates.journeys import Setting, final_gaps, gaps_at, recipe, start, travel
 from fcco.lab.rates.problems import Problem, paired
 from fcco.lab.rates.scaling import crossing
-from fcco.stages import Stage
+from fcco.methods.stages import Stage
 
 METHODS = ("msvr-v2", "msvr-v1", "sox")
 MU_CLAIMS = {"msvr-v2": 1.0, "msvr-v1": 2.0, "sox": 2.0}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, final
 
-from fcco.stages import Stage
+from fcco.methods.stages import Stage
 
 
 class Form(StrEnum):

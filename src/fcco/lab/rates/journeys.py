@@ -17,8 +17,8 @@ from fcco import methods
 from fcco.lab.rates.fit import Array
 from fcco.lab.rates.loop import Loop
 from fcco.lab.rates.problems import Problem
-from fcco.methods import Method
-from fcco.stages import Stage
+from fcco.methods._recipes import Method
+from fcco.methods.stages import Stage
 
 Recipe = Callable[..., Method]  # alpha=, beta= -> a method
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from fcco.estimators import Sarah, Weights
 from fcco.lab.rates.problems import Draw, Problem
-from fcco.methods import Method
-from fcco.trackers import Coefficients, Tracker, Values, combine
+from fcco.methods._recipes import Method
+from fcco.methods.estimators import Sarah, Weights
+from fcco.methods.trackers import Coefficients, Tracker, Values, combine
 
 
 def stack(parts: Sequence[Any], dims: int) -> Any:

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from fcco.lab.rates.fit import Curve, Outcome
-from fcco.watch import THRESHOLD
+from fcco.solver._watch import THRESHOLD
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")

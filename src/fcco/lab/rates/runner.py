@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 
+from fcco._support.interrupts import uninterrupted
 from fcco.lab.rates import ablation, biased, convex, plots, report, scaling, stationarity, tracking
 from fcco.lab.rates.fit import Outcome, Row
-from fcco.rewind import uninterrupted
 
 EXPERIMENTS: dict[str, Callable[[bool, int], Outcome]] = {
     "tracking": tracking.run,

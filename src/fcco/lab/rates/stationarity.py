@@ -14,14 +14,15 @@ from typing import final
 
 import numpy as np
 
-from fcco import _checks, schedules
+from fcco._support import checks
 from fcco.lab.rates import fit, forms
 from fcco.lab.rates.fit import Array, Outcome
 from fcco.lab.rates.forms import Constants, Form, Sizes
 from fcco.lab.rates.journeys import Found, Setting, norms_at, recipe, start, travel
 from fcco.lab.rates.problems import Problem, curved
-from fcco.schedules import Rates, at
-from fcco.stages import Stage
+from fcco.methods import schedules
+from fcco.methods.schedules import Rates, at
+from fcco.methods.stages import Stage
 
 LABELS = ("samples", "||grad F||, mean over the run")
 ERROR_LABELS = ("samples", "||z - grad F||, root mean square")
@@ -114,7 +115,7 @@ def _constant_free(plan: Plan) -> dict[str, tuple[Problem, str, Callable[[int], 
 
 
 def _stage(rates: Rates, steps: int, scale: float) -> Stage:
-    lr, alpha, beta = (at(rate, 1, "rate", _checks.positive) for rate in (rates.lr, rates.alpha, rates.beta))
+    lr, alpha, beta = (at(rate, 1, "rate", checks.positive) for rate in (rates.lr, rates.alpha, rates.beta))
     return Stage(steps, scale * lr, alpha, beta)
 
 

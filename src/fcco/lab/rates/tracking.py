@@ -19,7 +19,7 @@ from fcco.lab.rates import fit
 from fcco.lab.rates.fit import Array, Outcome
 from fcco.lab.rates.loop import Rows, column
 from fcco.lab.rates.problems import Problem, curved
-from fcco.trackers import MSVR, MovingAverage, Storm, Tracker, Values, combine
+from fcco.methods.trackers import MSVR, MovingAverage, Storm, Tracker, Values, combine
 
 Maker = Callable[[float], Tracker]  # beta -> tracker
 

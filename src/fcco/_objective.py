@@ -1,0 +1,226 @@
+"""Objective: the user's inner functions g_i and outer functions f_i."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from fcco._support import checks
+
+
+class Objective(nn.Module):
+    r"""A coupled compositional objective :math:`F(w) = \frac1m \sum_i f_i(g_i(w))`.
+
+    Subclass it, write :meth:`inner` and :meth:`outer`, and register the model (and any other trained
+    variables) as attributes, so that ``objective.parameters()`` is all that an optimizer needs.
+
+    Args:
+        num_blocks: m, how many inner functions there are.
+        dim: p, how many components each g_i has.
+        log: True (or one flag a component) where :meth:`inner` returns log g instead of g. Rows then store
+            log u and :meth:`outer` receives log u: exponentials of any size stay finite.
+
+    Example:
+        >>> import torch
+        >>> class Quadratic(Objective):
+        ...     def __init__(self):
+        ...         super().__init__(num_blocks=3, dim=1)
+        ...         self.w = nn.Parameter(torch.zeros(2))
+        ...
+        ...     def inner(self, index, x):  # x: (B, B2, 2) -> (B, 1)
+        ...         return (x @ self.w).mean(1, keepdim=True)
+        ...
+        ...     def outer(self, index, u):  # (B, 1) -> (B,)
+        ...         return u.square().squeeze(1)
+        >>> objective = Quadratic()
+        >>> objective(torch.tensor([0, 2]), torch.ones(2, 4, 2)).shape
+        torch.Size([2, 1])
+    """
+
+    #: False where :meth:`inner` reaches parameters other than through this module's attributes (closures):
+    #: Jacobian-vector products are then taken by double backward instead of forward mode.
+    forward_mode: bool = True
+
+    #: False where g is in the log domain without being a mean of exponentials under a log: SCENT is refused there.
+    mean_of_exponentials: bool = True
+
+    def __init__(self, num_blocks: int, dim: int = 1, log: bool | Sequence[bool] = False) -> None:
+        super().__init__()
+        self.num_blocks = checks.positive_int("num_blocks", num_blocks)
+        self.dim = checks.positive_int("dim", dim)
+        flags: Any = (log,) * dim if isinstance(log, bool) else log
+        flags = tuple(flags) if isinstance(flags, Sequence) else ()
+        if len(flags) != dim or not all(isinstance(flag, bool) for flag in flags):
+            raise ValueError(f"log must be a bool or {dim} bools (one a component of g), got {log!r}")
+        self.log: tuple[bool, ...] = flags
+        self.constants: frozenset[str] = frozenset()  # buffers that no pass changes
+
+    def register_constant(self, name: str, value: Tensor | None) -> None:
+        """Register a buffer that no pass changes (a map from blocks to data, weights): it is saved and moved like any
+        buffer, but a step does not copy it, so its size costs nothing."""
+        self.register_buffer(name, value)
+        self.constants = self.constants | {name}
+
+    def inner(self, index: Tensor, *data: Any) -> Tensor:
+        """One noisy look at g_i(w; xi), a row a block (log g where ``log`` says so).
+
+        Args:
+            index: (B,) int64, which blocks.
+            data: their samples, as the loader yields them.
+
+        Returns:
+            (B, dim).
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define inner(index, *data)")
+
+    def outer(self, index: Tensor, u: Tensor) -> Tensor:
+        """f_i(u_i), a value a block. It may have parameters of its own (a temperature, a threshold).
+
+        Args:
+            index: (B,) int64, which blocks.
+            u: (B, dim), log u where ``log`` says so.
+
+        Returns:
+            (B,).
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define outer(index, u)")
+
+    def slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor] | None:
+        """f_i(u_i) (B,) and its derivative (B, dim) in closed form; None, the default: autograd finds it.
+
+        An option for speed where f is simple and has no parameters: a small batch's step spends more time on the
+        graph of f than on f. It is asked only where the class that defines ``outer`` defines it too.
+        """
+        return None
+
+    def project(self, u: Tensor) -> Tensor:
+        """Put rows u (B, dim) back onto the range of g; the default leaves them as they are."""
+        return u
+
+    def samples(self, index: Tensor, *data: Any) -> int:
+        """How many examples were drawn for this batch.
+
+        The default reads the first tensor: (B1, B2, ...) laid out by block counts B1*B2, any other leading
+        size K counts K; a ready batch counts its examples.
+        """
+        for item in data:
+            x = getattr(item, "x", item)
+            if isinstance(x, Tensor) and x.dim() > 0:
+                by_block = x is item and x.dim() > 1 and x.shape[0] == index.shape[0]
+                return x.shape[0] * x.shape[1] if by_block else x.shape[0]
+        return int(index.shape[0])
+
+    def forward(self, index: Tensor, *data: Any) -> Tensor:
+        """The same as :meth:`inner`, so that hooks, DDP and ``functional_call`` see it."""
+        return self.inner(index, *data)
+
+
+class FunctionalObjective(Objective):
+    """An objective from two functions; made by :func:`objective`."""
+
+    forward_mode = False
+
+    def __init__(
+        self,
+        inner: Callable[..., Tensor],
+        outer: Callable[[Tensor, Tensor], Tensor],
+        num_blocks: int,
+        dim: int,
+        log: bool | Sequence[bool],
+        project: Callable[[Tensor], Tensor] | None,
+        samples: Callable[..., int] | None,
+        parameters: nn.Module | Iterable[Tensor],
+    ) -> None:
+        super().__init__(num_blocks, dim, log)
+        self._inner, self._outer, self._project, self._samples = inner, outer, project, samples
+        if isinstance(parameters, nn.Module):
+            self.model = parameters
+        else:
+            self.trained = nn.ParameterList(parameters)
+            _warn_of_buffers(self.trained, inner)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FunctionalObjective:
+        raise TypeError(
+            "an objective of two functions cannot be copied: they would go on with the original's parameters; write a "
+            "subclass of Objective for that"
+        )
+
+    def inner(self, index: Tensor, *data: Any) -> Tensor:
+        return self._inner(index, *data)
+
+    def outer(self, index: Tensor, u: Tensor) -> Tensor:
+        return self._outer(index, u)
+
+    def project(self, u: Tensor) -> Tensor:
+        return u if self._project is None else self._project(u)
+
+    def samples(self, index: Tensor, *data: Any) -> int:
+        return super().samples(index, *data) if self._samples is None else self._samples(index, *data)
+
+
+def _warn_of_buffers(trained: nn.ParameterList, function: Callable[..., Any]) -> None:
+    """Say that a module's buffers are left out, where its parameters are given and not the module."""
+    names, own = getattr(getattr(function, "__code__", None), "co_names", ()), {id(p) for p in trained}
+    used = [getattr(function, "__globals__", {}).get(name) for name in names]
+    for cell in getattr(function, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # nothing in it yet
+            used.append(cell.cell_contents)
+    for module in used:
+        if isinstance(module, nn.Module) and own & {id(p) for p in module.parameters()} and list(module.buffers()):
+            warnings.warn(
+                f"the buffers of {type(module).__name__} (running statistics) are left out by its parameters alone: a "
+                "step would change them once a look, and no checkpoint would hold them; give parameters=module",
+                stacklevel=4,
+            )
+
+
+def objective(
+    inner: Callable[..., Tensor],
+    outer: Callable[[Tensor, Tensor], Tensor],
+    *,
+    num_blocks: int,
+    parameters: nn.Module | Iterable[Tensor],
+    dim: int = 1,
+    log: bool | Sequence[bool] = False,
+    project: Callable[[Tensor], Tensor] | None = None,
+    samples: Callable[..., int] | None = None,
+) -> Objective:
+    """An :class:`Objective` from two functions, for those who do not want a class.
+
+    Args:
+        inner: ``inner(index, *data) -> (B, dim)``, as :meth:`Objective.inner`.
+        outer: ``outer(index, u) -> (B,)``, as :meth:`Objective.outer`.
+        num_blocks: m.
+        parameters: the module, or the ``nn.Parameter`` s, that the two functions use.
+        dim: p.
+        log: as in :class:`Objective`.
+        project: optional ``project(u) -> u``.
+        samples: optional ``samples(index, *data) -> int``.
+
+    Example:
+        >>> import torch
+        >>> w = nn.Parameter(torch.zeros(2))
+        >>> f = objective(
+        ...     lambda i, x: (x @ w).mean(1, keepdim=True),
+        ...     lambda i, u: u.square().squeeze(1),
+        ...     num_blocks=3,
+        ...     parameters=[w],
+        ... )
+        >>> f.num_blocks, f.dim
+        (3, 1)
+    """
+    for name, function in (("inner", inner), ("outer", outer), ("project", project), ("samples", samples)):
+        optional = name in ("project", "samples") and function is None
+        if not optional and not callable(function):
+            raise TypeError(f"{name} must be a function, got {function!r}")
+    if not isinstance(parameters, nn.Module):
+        given: Any = parameters
+        parameters = list(given) if isinstance(given, Iterable) else [given]
+        wrong = [type(p).__name__ for p in parameters if not isinstance(p, nn.Parameter)]
+        if wrong:
+            raise TypeError(f"parameters must be a module or torch.nn.Parameters, got {checks.some(wrong)}")
+    return FunctionalObjective(inner, outer, num_blocks, dim, log, project, samples, parameters)

@@ -1,0 +1,1 @@
+"""What everything stands on: checks, ranks, random state, interrupts."""

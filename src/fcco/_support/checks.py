@@ -1,0 +1,77 @@
+"""Checks at the boundary: each raises an error that names the argument and the value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+Check = Callable[[str, Any], float]
+
+
+def number(name: str, value: Any) -> float:
+    """Any finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value}")
+    return float(value)
+
+
+def rate(name: str, value: Any) -> float:
+    """A mixing rate such as alpha or beta: in (0, 1]."""
+    checked = number(name, value)
+    if not 0.0 < checked <= 1.0:
+        raise ValueError(f"{name} must be in (0, 1], got {value}")
+    return checked
+
+
+def fraction(name: str, value: Any) -> float:
+    """A number in [0, 1]."""
+    checked = number(name, value)
+    if not 0.0 <= checked <= 1.0:
+        raise ValueError(f"{name} must be in [0, 1], got {value}")
+    return checked
+
+
+def non_negative(name: str, value: Any) -> float:
+    """A finite number >= 0."""
+    checked = number(name, value)
+    if checked < 0.0:
+        raise ValueError(f"{name} must be >= 0, got {value}")
+    return checked
+
+
+def positive(name: str, value: Any) -> float:
+    """A finite number > 0."""
+    checked = number(name, value)
+    if checked <= 0.0:
+        raise ValueError(f"{name} must be > 0, got {value}")
+    return checked
+
+
+def positive_int(name: str, value: Any) -> int:
+    """A whole number >= 1."""
+    if whole(name, value) < 1:
+        raise ValueError(f"{name} must be >= 1, got {value}")
+    return int(value)
+
+
+def whole(name: str, value: Any) -> int:
+    """Any whole number, as seeds are."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, got {value!r} of type {type(value).__name__}")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r} of type {type(value).__name__}")
+    return value
+
+
+def some(values: list[Any], limit: int = 8) -> str:
+    """The first few values for an error message: '3, 7, 9 and 12 more'."""
+    text = ", ".join(str(value) for value in values[:limit])
+    return text if len(values) <= limit else f"{text} and {len(values) - limit} more"

@@ -1,0 +1,30 @@
+"""Ctrl-C, held back where a state would be left half-written."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+# what the module signal wraps: the wrappers look every handler up in an enum, which takes longer than all else here
+_signal: Any = sys.modules.get("_signal", signal)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C back until the block is through, so that no state is left half-written."""
+    if threading.current_thread() is not threading.main_thread() or _signal.getsignal(signal.SIGINT) is None:
+        yield
+        return
+    pressed: list[tuple[int, FrameType | None]] = []
+    handler = _signal.signal(signal.SIGINT, lambda number, frame: pressed.append((number, frame)))
+    try:
+        yield
+    finally:
+        _signal.signal(signal.SIGINT, handler)
+        if pressed and callable(handler):
+            handler(*pressed[0])

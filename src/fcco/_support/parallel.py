@@ -1,0 +1,67 @@
+"""Ranks: who this process is, what the others have, and the solver's one reduction over them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def rank_and_world() -> tuple[int, int]:
+    """This process's rank and the number of ranks; (0, 1) outside torch.distributed."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
+def gather_objects(mine: Any) -> list[Any]:
+    """What every rank has, in the order of ranks (each rank must call this)."""
+    _, world = rank_and_world()
+    if world == 1:
+        return [mine]
+    everyone: list[Any] = [None] * world
+    dist.all_gather_object(everyone, mine)
+    return everyone
+
+
+def owned_blocks(num_blocks: int, rank: int, world: int) -> Tensor:
+    """The blocks that a rank owns: i with i mod world = rank.
+
+    Example:
+        >>> owned_blocks(5, rank=1, world=2)
+        tensor([1, 3])
+    """
+    return torch.arange(rank, num_blocks, world)
+
+
+@torch.no_grad()
+def average_over_ranks(grads: list[Tensor], finite: Tensor) -> Tensor:
+    """Average the gradients over ranks, in place, and say whether ``finite`` holds on all of them.
+
+    One all-reduce for each dtype; the flag travels with the first.
+    """
+    _, world = rank_and_world()
+    if world == 1:
+        return finite
+    if not grads:  # FSDP has averaged all of them
+        return sum_over_ranks((~finite).to(torch.int64)) == 0
+    for place, dtype in enumerate({gradient.dtype: None for gradient in grads}):
+        mine = [gradient for gradient in grads if gradient.dtype == dtype]
+        flag = (~finite).to(dtype).reshape(1)
+        flat = torch.cat([gradient.reshape(-1) for gradient in mine] + [flag])
+        dist.all_reduce(flat)
+        parts = flat[:-1].div_(world).split([gradient.numel() for gradient in mine])
+        for gradient, part in zip(mine, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+        if place == 0:
+            finite = flat[-1] == 0
+    return finite
+
+
+def sum_over_ranks(values: Tensor) -> Tensor:
+    """The sum of a tensor over all ranks."""
+    if rank_and_world()[1] > 1:
+        dist.all_reduce(values)
+    return values

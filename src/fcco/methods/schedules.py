@@ -1,0 +1,178 @@
+"""Schedules: a float or a function of the step t = 1, 2, ..., anywhere a float goes.
+
+Besides the mechanism this file holds the schedules that the proofs give: with their constants
+(``theorem_*``, tiny steps for any practical horizon) and without (``constant_free_*``, B2 = 1, for steps along
+z/||z||, so ``Solver(..., normalize=True)``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from fcco._support import checks
+
+Schedule = float | Callable[[int], float]
+
+
+def at(schedule: Schedule, t: int, name: str, check: checks.Check) -> float:
+    """The value at step t, checked.
+
+    Example:
+        >>> at(lambda t: 1 / t, 4, "beta", checks.rate)
+        0.25
+    """
+    if not callable(schedule):
+        return check(name, schedule)
+    return check(f"{name} at step {t}", schedule(t))
+
+
+@final
+@dataclass(frozen=True)
+class Rates:
+    """One algorithm's schedules: lr, alpha, beta, and a period where there is an anchor."""
+
+    lr: Schedule
+    alpha: Schedule
+    beta: Schedule
+    period: int | None = None
+
+
+@final
+class LRSchedule(LRScheduler):
+    """Sets every group's learning rate to ``lr(t)`` for step t; call ``step()`` after each solver step.
+
+    Example:
+        >>> import torch
+        >>> optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+        >>> scheduler = LRSchedule(optimizer, lambda t: 0.5 / t)
+        >>> optimizer.param_groups[0]["lr"]
+        0.5
+    """
+
+    def __init__(self, optimizer: Optimizer, lr: Schedule) -> None:
+        self._schedule = lr
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[float | Any]:
+        value = at(self._schedule, self.last_epoch + 1, "lr", checks.non_negative)
+        return [value for _ in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        hidden = ("optimizer", "_schedule")  # a function is the caller's, not state
+        return {key: value for key, value in self.__dict__.items() if key not in hidden}
+
+
+def check_sizes(m: int, b1: int, b2: int) -> None:
+    for name, value in (("m", m), ("b1", b1), ("b2", b2)):
+        checks.positive_int(name, value)
+    if b1 > m:
+        raise ValueError(f"b1 must be at most m = {m}, got {b1}")
+
+
+def constant(c: float) -> float:
+    if checks.positive("c", c) < 1.0:
+        raise ValueError(f"c must be >= 1 (it is a maximum that holds 1), got {c}")
+    return c
+
+
+def theorem_v1(*, m: int, b1: int, b2: int, c: float, smoothness: float | None = None) -> Rates:
+    """MSVR-v1's schedule with the proof's constants, at the smallest offset a that the proof allows.
+
+    lr_t = min{(B1 sqrt(B2)/m)^(2/3) (a+t)^(-1/3), sqrt(min(B1,B2)) (a+t)^(-1/2)}, alpha_{t+1} = 36 C lr_t,
+    beta_{t+1} = 256 m^2 C^2 lr_t^2/B1^2; alpha <= 1/15, beta <= 0.44, lr <= min{B1/4m, 1/2L_F}.
+
+    Args:
+        m, b1, b2: blocks, blocks a step, samples a block.
+        c: the constant C of L666, >= 1.
+        smoothness: L_F; None takes its bound sqrt(C).
+    """
+    check_sizes(m, b1, b2)
+    c = constant(c)
+    bound = math.sqrt(c) if smoothness is None else checks.positive("smoothness", smoothness)
+    top = min(1 / (15 * 36 * c), math.sqrt(0.44) * b1 / (16 * m * c), b1 / (4 * m), 1 / (2 * bound))
+    fast, slow = (b1 * math.sqrt(b2) / m) ** (2 / 3), math.sqrt(min(b1, b2))
+    a = min((fast / top) ** 3, (slow / top) ** 2)
+
+    def lr(t: int) -> float:
+        return float(min(fast * (a + t) ** (-1 / 3), slow * (a + t) ** (-1 / 2)))
+
+    return Rates(lr, lambda t: 36 * c * lr(t - 1), lambda t: (16 * m * c * lr(t - 1) / b1) ** 2)
+
+
+def theorem_v2(*, m: int, b1: int, b2: int, c: float) -> Rates:
+    """MSVR-v2's schedule with the proof's constants, at the smallest offset a that the proof allows.
+
+    c0 = 264 C, lr_t = (B1 sqrt(B2)/m)^(2/3) (a+t)^(-1/3), beta_{t+1} = m^2 c0^2 lr_t^2/(32 B1^2),
+    alpha = B1 beta/m; lr <= B1/(m c0), beta <= 1/(32C); B2 > m is read as m.
+
+    Example:
+        >>> rates = theorem_v2(m=10, b1=2, b2=4, c=1.0)
+        >>> round(rates.beta(1), 6)
+        0.03125
+    """
+    check_sizes(m, b1, b2)
+    c0, scale = 264 * constant(c), (b1 * math.sqrt(min(b2, m)) / m) ** (2 / 3)
+    a = (scale * m * c0 * math.sqrt(c) / b1) ** 3
+
+    def lr(t: int) -> float:
+        return float(scale * (a + t) ** (-1 / 3))
+
+    def beta(t: int) -> float:
+        return (m * c0 * lr(t - 1) / b1) ** 2 / 32
+
+    return Rates(lr, lambda t: b1 * beta(t) / m, beta)
+
+
+def theorem_v3(*, m: int, n: int, b1: int, b2: int, c: float) -> Rates:
+    """MSVR-v3's constants: I = mn/(B1 B2), alpha = 1/I, beta = B2/n, lr = B1 sqrt(beta)/(m sqrt(3776 C))."""
+    check_sizes(m, b1, b2)
+    beta = b2 / checks.positive_int("n", n)
+    if beta > 0.5:
+        raise ValueError(f"b2 must be at most n/2 = {n / 2} (the proof needs beta = b2/n <= 1/2), got {b2}")
+    period = math.ceil(m * n / (b1 * b2) - 1e-9)
+    # A rounded-up period breaks beta I <= m/B1 and alpha I <= 1 by less than one step: shrink both to fit.
+    beta = min(beta, m / (b1 * period))
+    return Rates(b1 * math.sqrt(beta) / (m * math.sqrt(3776 * constant(c))), 1 / period, beta, period)
+
+
+def constant_free_sox(*, m: int, b1: int, horizon: int) -> Rates:
+    """SOX-like (moving-average u, momentum): alpha = sqrt(B1/T), beta = sqrt(m/(B1 T)), ..., B2 = 1."""
+    check_sizes(m, b1, 1)
+    t = checks.positive_int("horizon", horizon)
+    beta = min(1.0, math.sqrt(m / (b1 * t)))
+    return Rates((b1 / m) ** 0.25 * t**-0.75, min(1.0, math.sqrt(b1 / t)), beta)
+
+
+def constant_free_v1(*, m: int, b1: int, horizon: int, b2: int = 1) -> Rates:
+    """MSVR-v1: alpha = sqrt(B/T), lr = B^(1/4) T^(-3/4), beta = (m/B1) lr, with B = min(B1, B2)."""
+    check_sizes(m, b1, b2)
+    t, b = checks.positive_int("horizon", horizon), min(b1, b2)
+    lr = b**0.25 * t**-0.75
+    return Rates(lr, min(1.0, math.sqrt(b / t)), min(1.0, m / b1 * lr))
+
+
+def constant_free_v2(*, m: int, b1: int, horizon: int) -> Rates:
+    """MSVR-v2: beta = (m/(B1 T))^(2/3), alpha = B1 beta/m, lr = (B1/m)^(1/3) T^(-2/3), B2 = 1.
+
+    Example:
+        >>> rates = constant_free_v2(m=8, b1=1, horizon=1000)
+        >>> round(rates.beta, 3), round(rates.lr, 4)
+        (0.04, 0.005)
+    """
+    check_sizes(m, b1, 1)
+    t = checks.positive_int("horizon", horizon)
+    beta = min(1.0, (m / (b1 * t)) ** (2 / 3))
+    return Rates((b1 / m) ** (1 / 3) * t ** (-2 / 3), min(1.0, b1 * beta / m), beta)
+
+
+def constant_free_v3(*, m: int, n: int, b1: int, horizon: int) -> Rates:
+    """MSVR-v3: alpha = B1/(mn), beta = 1/n, lr = B1^(1/2) m^(-1/2) n^(-1/4) T^(-1/2), I = mn/B1, B2 = 1."""
+    check_sizes(m, b1, 1)
+    t, n = checks.positive_int("horizon", horizon), checks.positive_int("n", n)
+    return Rates(math.sqrt(b1 / m) * n**-0.25 * t**-0.5, b1 / (m * n), 1 / n, math.ceil(m * n / b1))

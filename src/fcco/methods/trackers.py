@@ -1,0 +1,296 @@
+"""Trackers: how u_i follows g_i(w). Pure: coefficients in, coefficients out; tensors in, tensors out.
+
+Every tracker is one linear combination of the same few values,
+
+    u_t = c.u u_{t-1} + c.now g_i(w_t; xi) + c.previous g_i(w_{t-1}; xi)
+        + c.anchor g_i(w_tau; xi) + c.full g_i(w_tau) + c.jvp J_i(w_t; xi)(w_t - w_{t-1}),
+
+so a tracker says its coefficients and :func:`combine` applies them, in plain or in log domain. A coefficient
+of None means that the value is not needed and is never computed.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fcco._support import checks
+from fcco.methods.schedules import Schedule, at
+
+Coefficient = float | Tensor
+
+
+@final
+@dataclass(frozen=True)
+class Coefficients:
+    """The coefficients of one update; ``beta`` is the weight of a fresh look, the safeguard's floor."""
+
+    u: Coefficient
+    now: Coefficient
+    previous: Coefficient | None = None
+    anchor: Coefficient | None = None
+    full: Coefficient | None = None
+    jvp: Coefficient | None = None
+    beta: Coefficient = 1.0
+
+
+@final
+@dataclass(frozen=True)
+class Values:
+    """What was probed for the drawn blocks, each (..., B, dim) or None where not needed."""
+
+    u: Tensor
+    now: Tensor
+    previous: Tensor | None = None
+    anchor: Tensor | None = None
+    full: Tensor | None = None
+    jvp: Tensor | None = None
+
+
+def combine(c: Coefficients, v: Values, log: Tensor | bool | None = None) -> Tensor:
+    """The new rows u_t.
+
+    Args:
+        c: coefficients, floats or tensors that broadcast against the rows.
+        v: values, (..., B, dim) each; log values in the components that ``log`` marks.
+        log: (dim,) bool, which components are in the log domain; True: all of them, None: none.
+
+    Returns:
+        (..., B, dim), log u_t in the marked components, where it is at least log(beta g).
+
+    Example:
+        >>> u, g = torch.tensor([[1.0]]), torch.tensor([[3.0]])
+        >>> combine(Coefficients(u=0.5, now=0.5, beta=0.5), Values(u, g))
+        tensor([[2.]])
+    """
+    if isinstance(log, Tensor):
+        return torch.where(log, _combine_log(c, v), _combine_plain(c, v))
+    return _combine_log(c, v) if log else _combine_plain(c, v)
+
+
+def _terms(c: Coefficients, v: Values) -> list[tuple[Coefficient, Tensor]]:
+    pairs = [(c.u, v.u), (c.now, v.now), (c.previous, v.previous), (c.anchor, v.anchor), (c.full, v.full)]
+    return [(weight, value) for weight, value in pairs if weight is not None and value is not None]
+
+
+def _combine_plain(c: Coefficients, v: Values) -> Tensor:
+    total = c.u * v.u
+    for weight, value in _terms(c, v)[1:]:
+        total = total + weight * value
+    return total if c.jvp is None or v.jvp is None else total + c.jvp * v.jvp
+
+
+def _combine_log(c: Coefficients, v: Values) -> Tensor:
+    terms = _terms(c, v)
+    if len(terms) == 2 and c.jvp is None:  # a moving average: positive weights, and never below beta g
+        return torch.logaddexp(v.u + _log(c.u), v.now + _log(c.now))
+    top = torch.stack([value for _, value in terms]).amax(0)
+    total = torch.zeros_like(v.now)
+    for weight, value in terms:
+        total = total + weight * (value - top).exp()
+    fresh = (v.now - top).exp()
+    if c.jvp is not None and v.jvp is not None:
+        total = total + c.jvp * v.jvp * fresh  # d g = g d(log g)
+    # the floor is taken outside the exponentials: beta g may lie too far below the row's top to be seen there
+    return torch.maximum(top + total.clamp(min=0.0).log(), v.now + _log(c.beta))
+
+
+def floor(u: Tensor, g: Tensor, beta: Coefficient, log: Tensor | bool | None) -> Tensor:
+    """The u that a weight may use: at least beta*g in the log components, so no weight exceeds 1/beta."""
+    if log is None or log is False:
+        return u
+    above = torch.maximum(u, g + _log(beta))
+    return above if log is True else torch.where(log, above, u)
+
+
+def _log(weight: Coefficient) -> Coefficient:
+    if isinstance(weight, Tensor):
+        return weight.log()
+    return math.log(weight) if weight > 0.0 else -math.inf
+
+
+def formula(beta: float, ratio: float) -> float:
+    """The paper's gamma = (m - B1)/(B1 (1 - beta)) + (1 - beta), with ratio = m/B1; 0 at beta = 1 (L189).
+
+    Example:
+        >>> formula(0.5, 2.0)
+        2.5
+    """
+    return 0.0 if beta == 1.0 else (ratio - 1.0) / (1.0 - beta) + (1.0 - beta)
+
+
+class Tracker(ABC):
+    """How u follows g. Final subclasses hold hyper-parameters only."""
+
+    memoryless: ClassVar[bool] = False  # u_t is g itself: each gradient uses the g of its own point
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether any step needs w_{t-1}."""
+        return False
+
+    @abstractmethod
+    def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
+        """The coefficients of step t (1, 2, ...), with ratio = m/B1 and the rows u_{t-1} (B, dim)."""
+
+    def decay(self, t: int) -> float:
+        """What the rows of blocks that are not drawn at step t are multiplied by."""
+        return 1.0
+
+
+@final
+@dataclass(frozen=True)
+class NoTracker(Tracker):
+    """u_t = g: the latest look, as BSGD takes it."""
+
+    memoryless: ClassVar[bool] = True
+
+    def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
+        return Coefficients(u=0.0, now=1.0)
+
+
+@final
+@dataclass(frozen=True)
+class MovingAverage(Tracker):
+    """u_t = (1 - beta) u + beta g (SOX)."""
+
+    beta: Schedule
+
+    def __post_init__(self) -> None:
+        at(self.beta, 1, "beta", checks.rate)
+
+    def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
+        b = at(self.beta, t, "beta", checks.rate)
+        return Coefficients(u=1.0 - b, now=b, beta=b)
+
+
+@final
+@dataclass(frozen=True)
+class Storm(Tracker):
+    """u_t = (1 - beta) u + beta g + (1 - beta)(g - g-): STORM, naive in that it ignores the blocks' draw."""
+
+    beta: Schedule
+
+    @property
+    def looks_back(self) -> bool:
+        return True
+
+    def __post_init__(self) -> None:
+        at(self.beta, 1, "beta", checks.rate)
+
+    def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
+        b = at(self.beta, t, "beta", checks.rate)
+        return Coefficients(u=1.0 - b, now=b + (1.0 - b), previous=-(1.0 - b), beta=b)
+
+
+@final
+@dataclass(frozen=True)
+class MSVR(Tracker):
+    """u_t = (1 - beta) u + beta g + gamma (g - g-) (L189).
+
+    Args:
+        beta: in (0, 1].
+        gamma: None takes the paper's formula from m and the batch's B1; a number or a schedule overrides it.
+        anchored: the finite-sum form (L317), g -> g - g_i(w_tau; xi) + g_i(w_tau) in the beta term.
+        single_point: MSVR-SP (L227), g - g- -> J(w_t - w_{t-1}), a Jacobian-vector product.
+    """
+
+    beta: Schedule
+    gamma: Schedule | None = None
+    anchored: bool = False
+    single_point: bool = False
+
+    @property
+    def looks_back(self) -> bool:
+        return self.gamma != 0.0  # without it the second look would be thrown away: a moving average by choice
+
+    def __post_init__(self) -> None:
+        at(self.beta, 1, "beta", checks.rate)
+        if self.gamma is not None:
+            at(self.gamma, 1, "gamma", checks.non_negative)
+
+    def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
+        b = at(self.beta, t, "beta", checks.rate)
+        c = formula(b, ratio) if self.gamma is None else at(self.gamma, t, "gamma", checks.non_negative)
+        anchor, full = (-b, b) if self.anchored else (None, None)
+        if not self.looks_back:
+            return Coefficients(u=1.0 - b, now=b, anchor=anchor, full=full, beta=b)
+        if self.single_point:
+            return Coefficients(u=1.0 - b, now=b, jvp=c, beta=b)
+        return Coefficients(u=1.0 - b, now=b + c, previous=-c, anchor=anchor, full=full, beta=b)
+
+
+@final
+@dataclass(frozen=True)
+class Variant(Tracker):
+    """The paper's ablation (L1223, L1229): STORM on the blocks scaled by m/B1, the others decay.
+
+    u_t = (1-b) u + b (m/B1) g + (1-b)(m/B1)(g - g-) for drawn blocks, u_t = (1-b) u for the others.
+    """
+
+    beta: Schedule
+    anchored: bool = False
+
+    @property
+    def looks_back(self) -> bool:
+        return True
+
+    def __post_init__(self) -> None:
+        at(self.beta, 1, "beta", checks.rate)
+
+    def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
+        b = at(self.beta, t, "beta", checks.rate)
+        c = (1.0 - b) * ratio
+        anchor, full = (-b * ratio, b * ratio) if self.anchored else (None, None)
+        return Coefficients(u=1.0 - b, now=b * ratio + c, previous=-c, anchor=anchor, full=full, beta=b)
+
+    def decay(self, t: int) -> float:
+        return 1.0 - at(self.beta, t, "beta", checks.rate)
+
+
+@final
+@dataclass(frozen=True)
+class Extrapolation(Tracker):
+    """u_t = (1 - beta) u + beta g + beta theta (g - g-): ALEXR's dual step, theta in [0, 1]."""
+
+    beta: Schedule
+    theta: Schedule
+
+    @property
+    def looks_back(self) -> bool:
+        return self.theta != 0.0
+
+    def __post_init__(self) -> None:
+        at(self.beta, 1, "beta", checks.rate)
+        at(self.theta, 1, "theta", checks.fraction)
+
+    def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
+        b = at(self.beta, t, "beta", checks.rate)
+        c = b * at(self.theta, t, "theta", checks.fraction)
+        if not self.looks_back:
+            return Coefficients(u=1.0 - b, now=b, beta=b)
+        return Coefficients(u=1.0 - b, now=b + c, previous=-c, beta=b)
+
+
+@final
+@dataclass(frozen=True)
+class OwnRate(Tracker):
+    """The moving average with each row's own rate b_i = step u_i / (1 + step u_i) (SCENT); log domain only.
+
+    With v = log u the rate is sigmoid(log step + v), u before the update.
+    """
+
+    step: Schedule
+
+    def __post_init__(self) -> None:
+        at(self.step, 1, "step", checks.positive)
+
+    def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
+        offset = torch.tensor(at(self.step, t, "step", checks.positive), dtype=u.dtype, device=u.device).log()
+        b = torch.sigmoid(offset + u)
+        return Coefficients(u=torch.sigmoid(-(offset + u)), now=b, beta=b)

@@ -1,0 +1,19 @@
+"""Solver: a transaction around an engine, an estimator and an optimizer."""
+
+from fcco.solver._probe import NonFiniteError
+from fcco.solver._report import Diagnosis, Oracle, Report
+from fcco.solver._solver import Keep, NonFinite, Solver
+from fcco.solver._stagewise import StageWise
+from fcco.solver._watch import CorrectionWarning
+
+__all__ = [
+    "CorrectionWarning",
+    "Diagnosis",
+    "Keep",
+    "NonFinite",
+    "NonFiniteError",
+    "Oracle",
+    "Report",
+    "Solver",
+    "StageWise",
+]

@@ -1,0 +1,133 @@
+"""StageWise: runs a solver through stages (the paper's Algorithm 3).
+
+A stage changes lr, alpha and beta; everything else, (w_{T+1}, w_T, u_T, u_{T-1}, z_T), goes on from the step
+before, because it stays in the solver. A boundary that changes no rate changes no bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, final
+
+import torch
+
+from fcco._support import checks
+from fcco.methods.stages import Stage
+from fcco.solver._report import Report
+from fcco.solver._solver import Solver
+
+
+@final
+class StageWise:
+    """Runs a solver through stages: call ``step`` instead of the solver's, until ``finished``.
+
+    Args:
+        solver: any solver; its method's alpha and beta are replaced stage by stage.
+        stages: what to run, in order.
+        drawn: hand over the state after a step drawn uniformly from each stage, as the theory does (the
+            rest of the stage is then not run, since nothing of it would be used); else after its last step.
+        mu: for a convex problem made strongly convex, the weight of (mu/2)||w||^2. The term is the
+            optimizer's weight decay (exact, and outside the projection of z): it must be set to mu.
+        seed: of the draws.
+
+    Example:
+        >>> from fcco import Solver, msvr_v2, objective
+        >>> w = torch.nn.Parameter(torch.ones(1))
+        >>> f = objective(
+        ...     lambda i, x: w.expand(len(i), 1) + x,
+        ...     lambda i, u: u.square().squeeze(1),
+        ...     num_blocks=2,
+        ...     parameters=[w],
+        ... )
+        >>> solver = Solver(f, torch.optim.SGD([w], lr=1.0), msvr_v2(alpha=1.0, beta=1.0))
+        >>> run = StageWise(solver, [Stage(2, 0.1, 0.5, 0.5), Stage(2, 0.05, 0.25, 0.25)])
+        >>> while not run.finished:
+        ...     report = run.step(torch.tensor([0]), torch.zeros(1, 1))
+        >>> solver.t, run.stage
+        (4, 1)
+    """
+
+    def __init__(
+        self, solver: Solver, stages: list[Stage], *, drawn: bool = False, mu: float = 0.0, seed: int = 0
+    ) -> None:
+        if not isinstance(solver, Solver):
+            raise TypeError(f"solver must be a Solver, got {type(solver).__name__}")
+        if not isinstance(stages, Sequence) or not stages or not all(isinstance(stage, Stage) for stage in stages):
+            raise ValueError(f"stages must be a non-empty list of Stage, got {stages!r}")
+        checks.flag("drawn", drawn)
+        checks.whole("seed", seed)
+        checks.non_negative("mu", mu)
+        for group in solver.optimizer.param_groups:
+            if group.get("weight_decay", 0.0) != mu:
+                raise ValueError(
+                    f"mu is {mu}, so the optimizer's weight_decay must be {mu} in every parameter group, "
+                    f"got {group.get('weight_decay', 0.0)}"
+                )
+        self.solver, self.stages, self.drawn = solver, list(stages), drawn
+        self._method = solver.method  # as it was before the first stage
+        self._generator = torch.Generator().manual_seed(seed)
+        self.stage, self._left = -1, 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last step of the last stage was taken."""
+        return self._left == 0 and self.stage == len(self.stages) - 1
+
+    def step(self, index: Any, *data: Any) -> Report:
+        """One solver step; enters the next stage where the last one is through."""
+        if self.finished:
+            raise ValueError(f"all {len(self.stages)} stages are through; step has nothing left to run")
+        with self._all_or_nothing():
+            if self._left == 0:
+                self._enter(self.stage + 1)
+            report = self.solver.step(index, *data)
+        self._left -= not report.skipped
+        return report
+
+    def _enter(self, stage: int) -> None:
+        self._take_rates(stage)
+        for group in self.solver.optimizer.param_groups:
+            group["lr"] = self.stages[stage].lr
+        self._left = self._length()
+        if stage > 0:
+            self.solver.renew_anchor()
+
+    def _take_rates(self, stage: int) -> None:
+        self.stage, method = stage, self._method
+        if stage >= 0:
+            method = method.with_rates(alpha=self.stages[stage].alpha, beta=self.stages[stage].beta)
+        self.solver.method = method
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Where the step fails, the stage that it was to begin has not begun."""
+        solver, before = self.solver, self.state_dict()
+        groups = solver.optimizer.param_groups
+        renew, rates = solver._renew, [group["lr"] for group in groups]
+        try:
+            yield
+        except BaseException:
+            self.load_state_dict(before)
+            solver._renew = renew
+            for group, lr in zip(groups, rates, strict=True):
+                group["lr"] = lr
+            raise
+
+    def _length(self) -> int:
+        steps = self.stages[self.stage].steps
+        if not self.drawn:
+            return steps
+        return int(torch.randint(1, steps + 1, (), generator=self._generator))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run stands; the solver's state (the learning rates in it) is the solver's."""
+        return {"stage": self.stage, "left": self._left, "random": self._generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there, with the same stages."""
+        if not -1 <= state["stage"] < len(self.stages):
+            raise ValueError(f"the state is in stage {state['stage']}, but there are {len(self.stages)} stages")
+        self._generator.set_state(state["random"])
+        self._take_rates(state["stage"])
+        self._left = state["left"]
