@@ -78,7 +78,7 @@ class Curved(fcco.Objective):
     """A small network without anything that looks across blocks, in float64; outer has a parameter too."""
 
     def __init__(self, log=False, dropout=0.0, num_blocks=BLOCKS):
-        super().__init__(num_blocks=num_blocks, dim=2, log=log)
+        super().__init__(num_blocks=num_blocks, dim=2, log_domain=log)
         self.model = nn.Sequential(nn.Linear(FEATURES, 4), nn.Tanh(), nn.Dropout(dropout), nn.Linear(4, 2))
         self.shift = nn.Parameter(torch.full((2,), 0.1))
         self.double()
@@ -86,7 +86,11 @@ class Curved(fcco.Objective):
 
     def inner(self, index, x, weight):
         y = self.model(x)
-        g = torch.logsumexp(y + weight.log().unsqueeze(2), 1) if all(self.log) else (y * weight.unsqueeze(2)).sum(1)
+        g = (
+            torch.logsumexp(y + weight.log().unsqueeze(2), 1)
+            if all(self.log_domain)
+            else (y * weight.unsqueeze(2)).sum(1)
+        )
         if self.spoilt is None:
             return g
         block, how = self.spoilt

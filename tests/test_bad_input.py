@@ -625,7 +625,7 @@ def test_overflow_of_u_is_refused():
     f = fcco.objective(lambda i, x: x * (1 + 0 * w), lambda i, u: torch.tanh(u).sum(1), num_blocks=3, parameters=[w])
     solver = fcco.Solver(f, torch.optim.SGD([w], lr=0.1), fcco.msvr_v1(alpha=0.5, beta=0.5, gamma=1e20))
     solver.step(torch.tensor([0, 2]), torch.ones(2, 1))
-    solver.previous[0].fill_(-1e25)
+    solver.state.engine.previous[0].fill_(-1e25)
     g = fcco.objective(lambda i, x: x * w, lambda i, u: torch.tanh(u).sum(1), num_blocks=3, parameters=[w])
     f.inner = g.inner
     before = snapshot(solver)

@@ -108,7 +108,7 @@ def test_one_block_and_identity_give_the_published_single_level_methods(lag):
 def test_v3_renewed_every_step_with_all_blocks_has_the_exact_u():
     solver = run(fcco.msvr_v3(alpha=0.5, beta=1.0, period=1), blocks=M, steps=7)
     index, rows = next(everything())
-    before = [w.clone() for w in solver.previous]  # u_t follows g(w_t); the optimizer has moved on since
+    before = [w.clone() for w in solver.state.engine.previous]  # u_t follows g(w_t); the optimizer has moved on since
     with torch.no_grad():
         solver.objective.w.copy_(before[0])
         torch.testing.assert_close(solver.u(), solver.objective.inner(index, rows), rtol=1e-12, atol=1e-12)
@@ -180,7 +180,7 @@ def test_the_kept_iterate_is_uniform_over_the_run():
     drawn = []
     for seed in range(600):
         solver = run(fcco.bsgd(), steps=5, lr=0.01, keep="uniform", seed=seed)
-        drawn.append(solver._reservoir.drawn_at)
+        drawn.append(solver.state.reservoir.drawn_at)
     counts = torch.bincount(torch.tensor(drawn), minlength=6)[1:]
     assert counts.sum() == 600
     assert float(((counts - 120.0) ** 2 / 120.0).sum()) < 18.5  # chi-square, 4 degrees of freedom, p = 0.001

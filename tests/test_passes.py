@@ -133,7 +133,7 @@ def test_persistent_state_of_v2_is_two_copies_of_the_weights_one_row_a_block_and
     for t in range(3):
         solver.step(torch.tensor([t, t + 1]), torch.randn(B1, B2, D))
     size = sum(p.numel() for p in solver.parameters)
-    assert sum(w.numel() for w in solver.previous) == sum(z.numel() for z in solver.z) == size
+    assert sum(w.numel() for w in solver.state.engine.previous) == sum(z.numel() for z in solver.z) == size
     table = solver.table
     assert table.rows.numel() == M
     assert table.old_rows.numel() == B1

@@ -233,9 +233,9 @@ TRACKER_COEFFICIENTS = {
     "storm": ("u", "now", "previous"),
     "msvr": ("u", "now", "previous"),
     "msvr-sp": ("u", "now", "jvp"),
-    "msvr finite sum": ("u", "now", "previous", "anchor", "full"),
+    "msvr finite sum": ("u", "now", "previous", "reference", "full"),
     "variant": ("u", "now", "previous"),
-    "variant finite sum": ("u", "now", "previous", "anchor", "full"),
+    "variant finite sum": ("u", "now", "previous", "reference", "full"),
     "alexr": ("u", "now", "previous"),
 }
 ESTIMATOR_COEFFICIENTS = {
@@ -243,7 +243,7 @@ ESTIMATOR_COEFFICIENTS = {
     "momentum": ("z", "now"),
     "storm": ("z", "now", "previous"),
     "sarah": ("z", "now", "previous"),
-    "anchored storm": ("z", "now", "previous", "anchor", "full"),
+    "anchored storm": ("z", "now", "previous", "reference", "full"),
 }
 COEFFICIENTS = [
     (name, part, coefficient)

@@ -42,7 +42,7 @@ class Run:
         random.seed(seed)
         np.random.seed(seed)
         log = name == "scent"
-        self.objective = Noisy(dim=1 if log else 2, log=log)
+        self.objective = Noisy(dim=1 if log else 2, log_domain=log)
         self.optimizer = optimizer(self.objective.parameters(), lr=0.02)
         self.x = data()
         if name in FINITE_SUM:

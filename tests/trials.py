@@ -24,7 +24,7 @@ class Noisy(fcco.Objective):
     """
 
     def __init__(self, dim=2, log=False, num_blocks=BLOCKS, width=5, batch_norm=True, dropout=0.2):
-        super().__init__(num_blocks=num_blocks, dim=dim, log=log)
+        super().__init__(num_blocks=num_blocks, dim=dim, log_domain=log)
         norm = nn.BatchNorm1d(width) if batch_norm else nn.Identity()
         self.model = nn.Sequential(
             nn.Linear(FEATURES, width), norm, nn.Tanh(), nn.Dropout(dropout), nn.Linear(width, dim)
@@ -41,7 +41,7 @@ class Noisy(fcco.Objective):
 
     def inner(self, index, x, weight):
         y = self.model(x.flatten(0, 1)).unflatten(0, x.shape[:2])  # (B, B2, dim)
-        if all(self.log):
+        if all(self.log_domain):
             g = torch.logsumexp(y + weight.log().unsqueeze(2), 1)
         else:
             g = (y * weight.unsqueeze(2)).sum(1)
@@ -86,7 +86,7 @@ class Trial:
         random.seed(seed)
         np.random.seed(seed)
         log = name == "scent"
-        self.objective = Noisy(dim=1 if log else 2, log=log, batch_norm=batch_norm, dropout=dropout)
+        self.objective = Noisy(dim=1 if log else 2, log_domain=log, batch_norm=batch_norm, dropout=dropout)
         self.optimizer = torch.optim.Adam(self.objective.parameters(), lr=0.02)
         self.x = data()
         if name in FINITE_SUM:
@@ -122,9 +122,9 @@ def snapshot(solver):
         "weights": {name: p.detach().clone() for name, p in solver.objective.named_parameters()},
         "buffers": {name: b.clone() for name, b in solver.objective.named_buffers()},
         "u": solver.u(),
-        "visited": solver.table.visited.clone(),
+        "visited": solver.state.engine.table.visited.clone(),
         "z": None if z is None else [part.clone() for part in z],
-        "previous": None if solver.previous is None else [w.clone() for w in solver.previous],
+        "previous": None if solver.state.engine.previous is None else [w.clone() for w in solver.state.engine.previous],
         "method": repr(solver.method),
         "torch": torch.get_rng_state(),
         "python": random.getstate(),

@@ -66,7 +66,7 @@ class Logarithmic(fcco.Objective):
     """tests.reference.problem.LogProblem, its logarithmic components handed over as log g."""
 
     def __init__(self, problem, w1):
-        super().__init__(num_blocks=problem.m, dim=problem.p, log=problem.log.tolist())
+        super().__init__(num_blocks=problem.m, dim=problem.p, log_domain=problem.log.tolist())
         self.w = torch.nn.Parameter(torch.tensor(w1))
         self.a, self.b, self.e = (torch.tensor(x) for x in (problem.a, problem.b, problem.e))
         self.h, self.q = torch.tensor(problem.h), torch.tensor(problem.q)
@@ -157,7 +157,7 @@ def library_run(objective, problem, method, batches, options):
     """The library over the same batches."""
     optimizer = optimizer_of(objective, options)
     needs_pass = method.name.endswith("v3")
-    log = np.array(objective.log)
+    log = np.array(objective.log_domain)
     u0 = options.get("u0")
     solver = fcco.Solver(
         objective,

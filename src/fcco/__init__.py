@@ -1,10 +1,8 @@
 """fcco: finite-sum coupled compositional optimization, min_w (1/m) sum_i f_i(g_i(w)), in PyTorch."""
 
-from fcco import solver as solver  # isort: skip
-from fcco import memory, methods, objectives, sampling
+from fcco import data, methods, objectives
 from fcco._objective import Objective, objective
 from fcco.checkpoint import CheckpointError, load, save
-from fcco.memory import output_memory
 from fcco.methods import (
     METHODS,
     Adaptive,
@@ -20,6 +18,7 @@ from fcco.methods import (
     msvr_v2,
     msvr_v2_sp,
     msvr_v3,
+    output_memory,
     scent,
     schedules,
     soap,
@@ -56,6 +55,7 @@ from fcco.solver import (
     NonFinite,
     NonFiniteError,
     Oracle,
+    Pending,
     Report,
     Solver,
     StageWise,

@@ -48,25 +48,25 @@ class Objective(nn.Module):
     #: False where g is in the log domain without being a mean of exponentials under a log: SCENT is refused there.
     mean_of_exponentials: bool = True
 
-    def __init__(self, num_blocks: int, dim: int = 1, log: bool | Sequence[bool] = False) -> None:
+    def __init__(self, num_blocks: int, dim: int = 1, log_domain: bool | Sequence[bool] = False) -> None:
         super().__init__()
         self.num_blocks = checks.positive_int("num_blocks", num_blocks)
         self.dim = checks.positive_int("dim", dim)
-        flags: Any = (log,) * dim if isinstance(log, bool) else log
+        flags: Any = (log_domain,) * dim if isinstance(log_domain, bool) else log_domain
         flags = tuple(flags) if isinstance(flags, Sequence) else ()
         if len(flags) != dim or not all(isinstance(flag, bool) for flag in flags):
-            raise ValueError(f"log must be a bool or {dim} bools (one a component of g), got {log!r}")
-        self.log: tuple[bool, ...] = flags
-        self.constants: frozenset[str] = frozenset()  # buffers that no pass changes
+            raise ValueError(f"log_domain must be a bool or {dim} bools (one per component of g), got {log_domain!r}")
+        self.log_domain: tuple[bool, ...] = flags
+        self.fixed_buffers: frozenset[str] = frozenset()  # buffers that no pass changes
 
     def register_constant(self, name: str, value: Tensor | None) -> None:
         """Register a buffer that no pass changes (a map from blocks to data, weights): it is saved and moved like any
         buffer, but a step does not copy it, so its size costs nothing."""
         self.register_buffer(name, value)
-        self.constants = self.constants | {name}
+        self.fixed_buffers = self.fixed_buffers | {name}
 
     def inner(self, index: Tensor, *data: Any) -> Tensor:
-        """One noisy look at g_i(w; xi), a row a block (log g where ``log`` says so).
+        """One noisy look at g_i(w; xi), a row a block (log g where ``log_domain`` says so).
 
         Args:
             index: (B,) int64, which blocks.
@@ -82,14 +82,14 @@ class Objective(nn.Module):
 
         Args:
             index: (B,) int64, which blocks.
-            u: (B, dim), log u where ``log`` says so.
+            u: (B, dim), log u where ``log_domain`` says so.
 
         Returns:
             (B,).
         """
         raise NotImplementedError(f"{type(self).__name__} must define outer(index, u)")
 
-    def slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor] | None:
+    def outer_and_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor] | None:
         """f_i(u_i) (B,) and its derivative (B, dim) in closed form; None, the default: autograd finds it.
 
         An option for speed where f is simple and has no parameters: a small batch's step spends more time on the
@@ -114,6 +114,10 @@ class Objective(nn.Module):
                 return x.shape[0] * x.shape[1] if by_block else x.shape[0]
         return int(index.shape[0])
 
+    def constants(self) -> dict[str, Any]:
+        """What a checkpoint says it is of, besides the class: the numbers that change F."""
+        return {}
+
     def forward(self, index: Tensor, *data: Any) -> Tensor:
         """The same as :meth:`inner`, so that hooks, DDP and ``functional_call`` see it."""
         return self.inner(index, *data)
@@ -130,12 +134,12 @@ class FunctionalObjective(Objective):
         outer: Callable[[Tensor, Tensor], Tensor],
         num_blocks: int,
         dim: int,
-        log: bool | Sequence[bool],
+        log_domain: bool | Sequence[bool],
         project: Callable[[Tensor], Tensor] | None,
         samples: Callable[..., int] | None,
         parameters: nn.Module | Iterable[Tensor],
     ) -> None:
-        super().__init__(num_blocks, dim, log)
+        super().__init__(num_blocks, dim, log_domain)
         self._inner, self._outer, self._project, self._samples = inner, outer, project, samples
         if isinstance(parameters, nn.Module):
             self.model = parameters
@@ -185,7 +189,7 @@ def objective(
     num_blocks: int,
     parameters: nn.Module | Iterable[Tensor],
     dim: int = 1,
-    log: bool | Sequence[bool] = False,
+    log_domain: bool | Sequence[bool] = False,
     project: Callable[[Tensor], Tensor] | None = None,
     samples: Callable[..., int] | None = None,
 ) -> Objective:
@@ -223,4 +227,4 @@ def objective(
         wrong = [type(p).__name__ for p in parameters if not isinstance(p, nn.Parameter)]
         if wrong:
             raise TypeError(f"parameters must be a module or torch.nn.Parameters, got {checks.some(wrong)}")
-    return FunctionalObjective(inner, outer, num_blocks, dim, log, project, samples, parameters)
+    return FunctionalObjective(inner, outer, num_blocks, dim, log_domain, project, samples, parameters)

@@ -16,7 +16,7 @@ from torch import Tensor
 from fcco._support.parallel import gather_objects, rank_and_world
 
 _FORMAT = "fcco checkpoint"
-_VERSION = 1
+_VERSION = 2
 _LOADABLE = (int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 
 
@@ -32,23 +32,30 @@ class CheckpointError(ValueError):
     """A checkpoint that is damaged, foreign or does not fit."""
 
 
-def save(path: str | os.PathLike[str], *parts: Stateful) -> None:
+def save(
+    path: str | os.PathLike[str], *, solver: Stateful, loader: Stateful | None = None, **others: Stateful | None
+) -> None:
     """Write the states of all parts to one file; at any moment the file holds the old or the new state, whole.
 
     Args:
         path: the file; written aside first (``path`` + ``.partial``), flushed, then renamed.
-        parts: solver, loader, scheduler, ...: whatever has a ``state_dict``. Under torch.distributed call it on
-            every rank: the states are collective, rank 0 writes, and all return (or raise) when it has.
+        solver: the solver; under torch.distributed call ``save`` on every rank: the states are collective, rank 0
+            writes, and all return (or raise) when it has.
+        loader: its loader, so that the run resumes in the middle of an epoch.
+        others: whatever else has a ``state_dict``: schedulers, samplers of your own, each by a keyword of your choice.
+
+    Example:
+        >>> fcco.save("run.pt", solver=solver, loader=loader, scheduler=scheduler)  # doctest: +SKIP
     """
     target = Path(path)
-    _refuse_stateless(parts)
-    states = [_plain(part.state_dict()) for part in parts]
-    for part, state in zip(parts, states, strict=True):
-        _refuse_foreign(state, type(part).__name__)
+    parts = _named_parts(solver, loader, others)
+    states = {name: _plain(part.state_dict()) for name, part in parts.items()}
+    for name, state in states.items():
+        _check_loadable(state, name)
     content = {
         "format": _FORMAT,
         "version": _VERSION,
-        "parts": [type(part).__name__ for part in parts],
+        "kinds": {name: type(part).__name__ for name, part in parts.items()},
         "states": states,
         "digest": _digest(states),
     }
@@ -58,17 +65,24 @@ def save(path: str | os.PathLike[str], *parts: Stateful) -> None:
             _write(target, content)
         except OSError as error:
             failed = error
-    told = gather_objects(None if failed is None else str(failed))[0]  # no rank goes on before the file is there
+    message = None
+    if failed is not None:
+        message = str(failed)
+    rank0_error = gather_objects(message)[0]  # no rank goes on before the file is there
     if failed is not None:
         raise failed
-    if told is not None:
-        raise OSError(f"rank 0 could not write {target}: {told}")
+    if rank0_error is not None:
+        raise OSError(f"rank 0 could not write {target}: {rank0_error}")
 
 
-def _refuse_stateless(parts: tuple[Any, ...]) -> None:
-    for part in parts:
+def _named_parts(solver: Any, loader: Any, others: dict[str, Any]) -> dict[str, Stateful]:
+    """Every part that was given by its name; those without a state are refused."""
+    given = {"solver": solver, "loader": loader, **others}
+    parts = {name: part for name, part in given.items() if part is not None}
+    for name, part in parts.items():
         if not hasattr(part, "state_dict") or not hasattr(part, "load_state_dict"):
-            raise TypeError(f"parts must have state_dict and load_state_dict, got {part!r}, a {type(part).__name__}")
+            raise TypeError(f"{name} must have state_dict and load_state_dict, got a {type(part).__name__}")
+    return parts
 
 
 def _plain(value: Any) -> Any:
@@ -82,15 +96,15 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _refuse_foreign(value: Any, where: str) -> None:
+def _check_loadable(value: Any, where: str) -> None:
     """Raise where a state holds what ``weights_only`` would refuse to load: better now than when it is needed."""
     if type(value) in (dict, OrderedDict, Counter):
         for key, item in value.items():
-            _refuse_foreign(key, f"a key of {where}")
-            _refuse_foreign(item, f"{where}[{key!r}]")
+            _check_loadable(key, f"a key of {where}")
+            _check_loadable(item, f"{where}[{key!r}]")
     elif type(value) in (list, tuple):
         for place, item in enumerate(value):
-            _refuse_foreign(item, f"{where}[{place}]")
+            _check_loadable(item, f"{where}[{place}]")
     elif not isinstance(value, Tensor) and type(value) not in _LOADABLE:
         raise TypeError(f"{where} is {value!r} of type {type(value).__name__}, which a checkpoint cannot hold")
 
@@ -109,26 +123,35 @@ def _write(target: Path, content: dict[str, Any]) -> None:
         os.close(folder)
 
 
-def load(path: str | os.PathLike[str], *parts: Stateful) -> None:
-    """Read a file of :func:`save` back into the same parts, in the same order.
+def load(
+    path: str | os.PathLike[str], *, solver: Stateful, loader: Stateful | None = None, **others: Stateful | None
+) -> None:
+    """Read a file of :func:`save` back into parts of the same names.
 
     Raises:
         CheckpointError: where the file is damaged, foreign, or does not fit; every part is then as before.
         FileNotFoundError: where there is no such file.
     """
-    _refuse_stateless(parts)
+    parts = _named_parts(solver, loader, others)
     content = read(path)
-    names = [type(part).__name__ for part in parts]
-    if content.get("parts") != names:
-        raise CheckpointError(f"{path} holds the states of {content.get('parts')}, asked for were {names}")
-    before = [copy.deepcopy(part.state_dict()) for part in parts]
+    kinds = {name: type(part).__name__ for name, part in parts.items()}
+    if content.get("kinds") != kinds:
+        raise CheckpointError(f"{path} holds {_listed(content.get('kinds'))}, asked for were {_listed(kinds)}")
+    before = {name: copy.deepcopy(part.state_dict()) for name, part in parts.items()}
     try:
-        for part, state in zip(parts, content["states"], strict=True):
-            part.load_state_dict(state)
+        for name, part in parts.items():
+            part.load_state_dict(content["states"][name])
     except Exception as error:
-        for part, state in zip(parts, before, strict=True):
-            part.load_state_dict(state)
+        for name, part in parts.items():
+            part.load_state_dict(before[name])
         raise CheckpointError(f"{path} does not fit: {_first_line(error)}") from error
+
+
+def _listed(kinds: Any) -> str:
+    """'solver (Solver), loader (Loader)'."""
+    if not isinstance(kinds, dict):
+        return "nothing that is named"
+    return ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -141,10 +164,11 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise CheckpointError(f"{path} is damaged or not a checkpoint: {_first_line(error)}") from error
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise CheckpointError(f"{path} is not an fcco checkpoint")
-    if content.get("version") != _VERSION:
-        raise CheckpointError(
-            f"{path} has checkpoint version {content.get('version')}; this fcco reads version {_VERSION}"
-        )
+    version = content.get("version")
+    if version == 1:
+        raise CheckpointError(f"{path} was written by fcco 0.1, whose runs cannot be resumed by this version")
+    if version != _VERSION:
+        raise CheckpointError(f"{path} has checkpoint version {version}; this fcco reads version {_VERSION}")
     if _digest(content.get("states")) != content.get("digest"):
         raise CheckpointError(f"{path} is damaged: its content does not match its digest")
     return content

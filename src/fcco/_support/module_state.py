@@ -36,7 +36,7 @@ class ModuleState:
             (part, name, None if buffer is None else buffer.clone())
             for part in self._parts
             for name, buffer in part._buffers.items()
-            if name not in getattr(part, "constants", ())
+            if name not in getattr(part, "fixed_buffers", ())
         ]
         return buffers, self.randomness.capture()
 
@@ -67,14 +67,20 @@ def rewound(
     Args:
         kept: a copy of what they hold, where there is one already.
     """
-    return NOTHING if weights is None else _rewound(parameters, weights, copies(parameters) if kept is None else kept)
+    if weights is None:
+        return NOTHING
+    if kept is None:
+        kept = copies(parameters)
+    return _rewound(parameters, weights, kept)
 
 
 @contextmanager
 def _rewound(parameters: Sequence[Tensor], weights: Sequence[Tensor], kept: Sequence[Tensor]) -> Iterator[None]:
     try:
         copy_into(parameters, weights)
+        torch.clear_autocast_cache()  # else half-precision copies of the other weights would serve this pass
         yield
     finally:
         with uninterrupted():
             copy_into(parameters, kept)
+            torch.clear_autocast_cache()

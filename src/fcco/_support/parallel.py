@@ -26,6 +26,20 @@ def gather_objects(mine: Any) -> list[Any]:
     return everyone
 
 
+def gather_rows(mine: Tensor, total: int) -> Tensor:
+    """Rows (total, ...) of all blocks from this rank's own (owned, ...); each rank must call this."""
+    rank, world = rank_and_world()
+    if world == 1:
+        return mine.clone()
+    kind = mine.dtype
+    if kind == torch.bool:  # not every backend adds up booleans
+        mine = mine.to(torch.uint8)
+    everyone = mine.new_zeros((total, *mine.shape[1:]))
+    everyone[rank::world] = mine
+    dist.all_reduce(everyone)
+    return everyone.to(kind)
+
+
 def owned_blocks(num_blocks: int, rank: int, world: int) -> Tensor:
     """The blocks that a rank owns: i with i mod world = rank.
 

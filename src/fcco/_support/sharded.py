@@ -40,7 +40,7 @@ def reshard(parts: Iterable[Any]) -> None:
         part.reshard()
 
 
-def refuse_other_meshes(objective: nn.Module, world: int) -> None:
+def check_meshes(objective: nn.Module, world: int) -> None:
     """Raise where a parameter is spread over ranks in a way other than ``fully_shard`` over all of them."""
     gathering = gathering_parts(objective)
     if objective in gathering:

@@ -2,6 +2,7 @@
 
 from fcco.methods import estimators, schedules, stages, trackers
 from fcco.methods._adaptive import Adaptive
+from fcco.methods._output_memory import OutputMemory
 from fcco.methods._recipes import (
     METHODS,
     Method,
@@ -13,6 +14,7 @@ from fcco.methods._recipes import (
     msvr_v2,
     msvr_v2_sp,
     msvr_v3,
+    output_memory,
     scent,
     soap,
     sonex,
@@ -32,6 +34,7 @@ __all__ = [
     "Adaptive",
     "LRSchedule",
     "Method",
+    "OutputMemory",
     "Stage",
     "alexr",
     "bsgd",
@@ -42,6 +45,7 @@ __all__ = [
     "msvr_v2",
     "msvr_v2_sp",
     "msvr_v3",
+    "output_memory",
     "scent",
     "schedules",
     "soap",

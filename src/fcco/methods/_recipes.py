@@ -4,36 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from fcco._support import checks
 from fcco.methods import estimators, trackers
+from fcco.methods._output_memory import OutputMemory
 from fcco.methods.estimators import Estimator
 from fcco.methods.schedules import Schedule
 from fcco.methods.trackers import Tracker
-
-if TYPE_CHECKING:
-    from fcco.memory._settings import OutputMemory
 
 
 @final
 @dataclass(frozen=True)
 class Method:
-    """A method: how u follows g, how z follows grad F, and which u weights the gradients.
+    """A method: how u follows g, how z follows grad F, and which u weighs the gradients.
 
     Args:
         name: the name in :data:`METHODS`.
         tracker: how u follows g.
         estimator: how z follows grad F.
         lag: 1: G uses u_{t-1} and G- uses u_{t-2}; 0: G uses u_t and G- uses u_{t-1}.
-        period: every how many steps the anchor w_tau is renewed (finite-sum forms), else None.
-        memory: settings of the output memory, which then takes the steps; else None.
+        finite_sum: keeps a reference w_tau, renewed by passes over all data.
+        period: every how many steps the reference is renewed; None: once per epoch, that is, when as many
+            samples were drawn as a full pass takes.
+        memory: settings of the output memory, which then takes the place of the tracker; else None.
     """
 
     name: str
     tracker: Tracker
     estimator: Estimator
     lag: int
+    finite_sum: bool = False
     period: int | None = None
     memory: OutputMemory | None = None
 
@@ -42,25 +43,33 @@ class Method:
             raise ValueError(f"lag must be 0 or 1, got {self.lag!r}")
         if self.period is not None:
             checks.positive_int("period", self.period)
-            if self.lag == 0:
-                raise ValueError(f"lag must be 1 for {self.name}: its anchor stores u_(tau-1); got lag 0")
+        if self.finite_sum and self.lag == 0:
+            raise ValueError(f"lag must be 1 for {self.name}: its reference stores u_(tau-1); got lag 0")
+
+    @property
+    def probes_previous(self) -> bool:
+        """Whether any step needs w_{t-1}."""
+        return self.tracker.probes_previous or self.estimator.probes_previous
 
     def with_rates(self, *, alpha: Schedule | None = None, beta: Schedule | None = None) -> Method:
         """The same method with other rates; parts that have no such rate are left alone."""
-        return replace(self, tracker=_with(self.tracker, "beta", beta), estimator=_with(self.estimator, "alpha", alpha))
+        tracker = _with_rate(self.tracker, "beta", beta)
+        estimator = _with_rate(self.estimator, "alpha", alpha)
+        return replace(self, tracker=tracker, estimator=estimator)
 
 
-def _with(part: Any, name: str, value: Schedule | None) -> Any:
-    known = value is not None and name in {field.name for field in fields(part)}
-    return replace(part, **{name: value}) if known else part
+def _with_rate(part: Any, name: str, value: Schedule | None) -> Any:
+    if value is None or name not in {field.name for field in fields(part)}:
+        return part
+    return replace(part, **{name: value})
 
 
-def sox(*, alpha: Schedule, beta: Schedule, lag: int = 0) -> Method:
+def sox(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 0, nesterov: bool = False) -> Method:
     """SOX: moving average x momentum (Wang & Yang, ICML 2022)."""
-    return Method("sox", trackers.MovingAverage(beta), estimators.Momentum(alpha), lag)
+    return Method("sox", trackers.MovingAverage(beta), estimators.Momentum(alpha, nesterov), lag)
 
 
-def soap(*, beta: Schedule, lag: int = 0) -> Method:
+def soap(*, beta: Schedule = 0.1, lag: int = 0) -> Method:
     """SOAP: moving average x plain gradient (Qi et al., NeurIPS 2021)."""
     return Method("soap", trackers.MovingAverage(beta), estimators.Plain(), lag)
 
@@ -70,88 +79,140 @@ def bsgd(*, lag: int = 0) -> Method:
     return Method("bsgd", trackers.NoTracker(), estimators.Plain(), lag)
 
 
-def bspiderboost(*, period: int, lag: int = 0) -> Method:
+def bspiderboost(*, period: int = 20, lag: int = 0) -> Method:
     """BSpiderBoost: the mini-batch's own g x SARAH; hand it larger batches at t = 1, 1 + period, ..."""
     return Method("bspiderboost", trackers.NoTracker(), estimators.Sarah(period), lag)
 
 
-def storm_v1(*, alpha: Schedule, beta: Schedule, lag: int = 1) -> Method:
+def storm_v1(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 1, nesterov: bool = False) -> Method:
     """Naive STORM x momentum: an ablation of MSVR-v1."""
-    return Method("storm-v1", trackers.Storm(beta), estimators.Momentum(alpha), lag)
+    return Method("storm-v1", trackers.Storm(beta), estimators.Momentum(alpha, nesterov), lag)
 
 
-def storm_v2(*, alpha: Schedule, beta: Schedule, lag: int = 1) -> Method:
+def storm_v2(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 1) -> Method:
     """Naive STORM x STORM: an ablation of MSVR-v2."""
     return Method("storm-v2", trackers.Storm(beta), estimators.Storm(alpha), lag)
 
 
-def msvr_v1(*, alpha: Schedule, beta: Schedule, gamma: Schedule | None = None, lag: int = 1) -> Method:
+def msvr_v1(
+    *, alpha: Schedule = 0.1, beta: Schedule = 0.1, gamma: Schedule | None = None, lag: int = 1, nesterov: bool = False
+) -> Method:
     """MSVR-v1: MSVR x momentum (L265). Two forward passes and one backward pass a step."""
-    return Method("msvr-v1", trackers.MSVR(beta, gamma), estimators.Momentum(alpha), lag)
+    return Method("msvr-v1", trackers.MSVR(beta, gamma), estimators.Momentum(alpha, nesterov), lag)
 
 
-def msvr_v2(*, alpha: Schedule, beta: Schedule, gamma: Schedule | None = None, lag: int = 1) -> Method:
+def msvr_v2(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, gamma: Schedule | None = None, lag: int = 1) -> Method:
     """MSVR-v2: MSVR x STORM (L278). Two forward and two backward passes a step."""
     return Method("msvr-v2", trackers.MSVR(beta, gamma), estimators.Storm(alpha), lag)
 
 
-def msvr_v3(*, alpha: Schedule, beta: Schedule, period: int, gamma: Schedule | None = None, lag: int = 1) -> Method:
+def msvr_v3(
+    *,
+    alpha: Schedule = 0.1,
+    beta: Schedule = 0.1,
+    period: int | None = None,
+    gamma: Schedule | None = None,
+    lag: int = 1,
+) -> Method:
     """MSVR-v3: finite-sum MSVR x STORM with anchor (L356-363); needs a full pass every ``period`` steps."""
-    tracker = trackers.MSVR(beta, gamma, anchored=True)
-    return Method("msvr-v3", tracker, estimators.Storm(alpha, anchored=True), lag, _period(period))
+    tracker = trackers.MSVR(beta, gamma, finite_sum=True)
+    return Method("msvr-v3", tracker, estimators.Storm(alpha, finite_sum=True), lag, True, period)
 
 
-def msvr_v1_sp(*, alpha: Schedule, beta: Schedule, gamma: Schedule | None = None, lag: int = 1) -> Method:
+def msvr_v1_sp(
+    *, alpha: Schedule = 0.1, beta: Schedule = 0.1, gamma: Schedule | None = None, lag: int = 1, nesterov: bool = False
+) -> Method:
     """MSVR-v1, single point: one forward pass with a Jacobian-vector product, one backward pass."""
     tracker = trackers.MSVR(beta, gamma, single_point=True)
-    return Method("msvr-v1-sp", tracker, estimators.Momentum(alpha), lag)
+    return Method("msvr-v1-sp", tracker, estimators.Momentum(alpha, nesterov), lag)
 
 
-def msvr_v2_sp(*, alpha: Schedule, beta: Schedule, gamma: Schedule | None = None, lag: int = 1) -> Method:
+def msvr_v2_sp(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, gamma: Schedule | None = None, lag: int = 1) -> Method:
     """MSVR-v2, single point in u; the gradient at w_{t-1} is still needed."""
     tracker = trackers.MSVR(beta, gamma, single_point=True)
     return Method("msvr-v2-sp", tracker, estimators.Storm(alpha), lag)
 
 
-def variant_v1(*, alpha: Schedule, beta: Schedule, lag: int = 1) -> Method:
+def variant_v1(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 1, nesterov: bool = False) -> Method:
     """The paper's ablation of MSVR-v1 (L1223): undrawn blocks decay."""
-    return Method("variant-v1", trackers.Variant(beta), estimators.Momentum(alpha), lag)
+    return Method("variant-v1", trackers.Variant(beta), estimators.Momentum(alpha, nesterov), lag)
 
 
-def variant_v2(*, alpha: Schedule, beta: Schedule, lag: int = 1) -> Method:
+def variant_v2(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 1) -> Method:
     """The paper's ablation of MSVR-v2 (L1223): undrawn blocks decay."""
     return Method("variant-v2", trackers.Variant(beta), estimators.Storm(alpha), lag)
 
 
-def variant_v3(*, alpha: Schedule, beta: Schedule, period: int, lag: int = 1) -> Method:
+def variant_v3(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, period: int | None = None, lag: int = 1) -> Method:
     """The paper's ablation of MSVR-v3 (L1229): undrawn blocks decay."""
-    tracker = trackers.Variant(beta, anchored=True)
-    return Method("variant-v3", tracker, estimators.Storm(alpha, anchored=True), lag, _period(period))
+    tracker = trackers.Variant(beta, finite_sum=True)
+    return Method("variant-v3", tracker, estimators.Storm(alpha, finite_sum=True), lag, True, period)
 
 
-def alexr(*, beta: Schedule, theta: Schedule, lag: int = 0) -> Method:
+def alexr(*, beta: Schedule = 0.1, theta: Schedule = 0.1, lag: int = 0) -> Method:
     """ALEXR, its first form: extrapolated moving average x plain gradient (Wang & Yang, ICML 2025)."""
     return Method("alexr", trackers.Extrapolation(beta, theta), estimators.Plain(), lag)
 
 
-def sonx(*, beta: Schedule, gamma: Schedule | None = None, lag: int = 0) -> Method:
+def sonx(*, beta: Schedule = 0.1, gamma: Schedule | None = None, lag: int = 0) -> Method:
     """SONX for non-smooth f and g: MSVR (gamma = 0: moving average) x plain (Hu et al., NeurIPS 2023)."""
     return Method("sonx", trackers.MSVR(beta, gamma), estimators.Plain(), lag)
 
 
-def sonex(*, alpha: Schedule, beta: Schedule, gamma: Schedule | None = None, lag: int = 0) -> Method:
+def sonex(
+    *, alpha: Schedule = 0.1, beta: Schedule = 0.1, gamma: Schedule | None = None, lag: int = 0, nesterov: bool = False
+) -> Method:
     """SONEX: MSVR (gamma = 0: moving average) x momentum, for a smoothed outer function (NeurIPS 2025)."""
-    return Method("sonex", trackers.MSVR(beta, gamma), estimators.Momentum(alpha), lag)
+    return Method("sonex", trackers.MSVR(beta, gamma), estimators.Momentum(alpha, nesterov), lag)
 
 
-def scent(*, step: Schedule, alpha: Schedule | None = None, lag: int = 0) -> Method:
+def scent(*, step: Schedule = 0.1, alpha: Schedule | None = None, lag: int = 0, nesterov: bool = False) -> Method:
     """SCENT: each row's own rate x plain (or momentum where alpha is given); log-domain objectives only."""
-    estimator = estimators.Plain() if alpha is None else estimators.Momentum(alpha)
-    return Method("scent", trackers.OwnRate(step), estimator, lag)
+    return Method("scent", trackers.OwnRate(step), _plain_or_momentum(alpha, nesterov), lag)
 
 
-def _period(period: int) -> int:
-    return checks.positive_int("period", period)
+def output_memory(
+    *,
+    importance: float = 0.5,
+    cap: float | None = 3.0,
+    balance: bool = True,
+    refresh: int | None = None,
+    renewal: float = 0.2,
+    alpha: Schedule | None = None,
+    nesterov: bool = False,
+) -> Method:
+    r"""Output memory: exact weights from a table of the last output of every example, draws by those weights.
+
+    ::
+
+        draw examples k by q_k = (1 - p)/N + p |c_k| / sum |c|, a fixed number B of each class
+        s_k = outputs of the drawn examples at w_t, written into the table
+        c_k = dPhi/ds_k at the table, where F(w) = Phi(s_1(w), ..., s_n(w))
+        v_k = c_k / (q_k B), capped, rescaled so that they add up to zero
+        step along sum_k v_k grad s_k(w_t)
+
+    For objectives that depend on the weights through one output per example
+    (:class:`fcco.objectives.OutputObjective`).
+
+    Args:
+        importance: p, see :class:`OutputMemory`; so are ``cap``, ``balance``, ``refresh`` and ``renewal``.
+        alpha: momentum, z = (1 - alpha) z + alpha G; None: the plain gradient (Adam has momentum of its own).
+        nesterov: Nesterov's form of that momentum.
+
+    Example:
+        >>> output_memory(cap=6.0).memory
+        OutputMemory(importance=0.5, cap=6.0, balance=True, refresh=None, renewal=0.2)
+    """
+    memory = OutputMemory(importance, cap, balance, refresh, renewal)
+    return Method("output-memory", trackers.NoTracker(), _plain_or_momentum(alpha, nesterov), lag=0, memory=memory)
+
+
+def _plain_or_momentum(alpha: Schedule | None, nesterov: bool) -> Estimator:
+    if alpha is not None:
+        return estimators.Momentum(alpha, nesterov)
+    if nesterov:
+        raise ValueError("nesterov needs momentum: give alpha too")
+    return estimators.Plain()
 
 
 METHODS: dict[str, Callable[..., Method]] = {
@@ -173,4 +234,5 @@ METHODS: dict[str, Callable[..., Method]] = {
     "sonx": sonx,
     "sonex": sonex,
     "scent": scent,
+    "output-memory": output_memory,
 }

@@ -1,15 +1,16 @@
 """Estimators: how z follows grad F. Pure: every rule is one linear combination,
 
-    z_t = k.z z_{t-1} + k.now G_t + k.previous G-_t + k.anchor G_tau + k.full Gfull_tau,
+    z_t = k.z z_{t-1} + k.now G_t + k.previous G-_t + k.reference G_tau + k.full Gfull_tau,
 
 so the backward passes accumulate, scaled, into one gradient buffer. A weight of None means that the
-gradient is not needed and is never computed.
+gradient is not needed and is never computed. The optimizer gets z_t, or with ``k.lookahead`` = l not None
+Nesterov's mixture k.fresh (k.now G_t) + l z_t.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 from fcco._support import checks
@@ -24,19 +25,31 @@ class Weights:
     z: float
     now: float
     previous: float | None = None
-    anchor: float | None = None
+    reference: float | None = None
     full: float | None = None
+    fresh: float = 1.0
+    lookahead: float | None = None
 
 
 class Estimator(ABC):
     """How z follows grad F. Final subclasses hold hyper-parameters only."""
 
-    remembers: ClassVar[bool] = True  # z_{t-1} is needed
-    looks_back: ClassVar[bool] = False  # the gradient at w_{t-1} is needed
+    #: z_{t-1} is needed
+    remembers: ClassVar[bool] = True
+    #: the gradient at w_{t-1} is needed
+    probes_previous: ClassVar[bool] = False
 
     @abstractmethod
     def weights(self, t: int) -> Weights:
         """The weights of step t (1, 2, ...)."""
+
+    def start(self, t: int) -> Weights:
+        """The weights of a step before which there is no z: z_t = G_t."""
+        usual = self.weights(t)
+        previous = None
+        if usual.previous is not None:
+            previous = 0.0
+        return replace(usual, z=0.0, now=1.0, previous=previous)
 
 
 @final
@@ -53,39 +66,56 @@ class Plain(Estimator):
 @final
 @dataclass(frozen=True)
 class Momentum(Estimator):
-    """z_t = (1 - alpha) z + alpha G_t (L265)."""
+    """z_t = (1 - alpha) z + alpha G_t, the estimator of MSVR-v1 and of SOX.
+
+    Args:
+        alpha: in (0, 1].
+        nesterov: hand alpha G_t + (1 - alpha) z_t to the optimizer in place of z_t. That is torch's
+            ``SGD(momentum=1 - alpha, nesterov=True)`` with lr alpha on G, once the start values agree.
+    """
 
     alpha: Schedule
+    nesterov: bool = False
 
     def __post_init__(self) -> None:
         at(self.alpha, 1, "alpha", checks.rate)
+        checks.flag("nesterov", self.nesterov)
 
     def weights(self, t: int) -> Weights:
-        a = at(self.alpha, t, "alpha", checks.rate)
-        return Weights(z=1.0 - a, now=a)
+        alpha = at(self.alpha, t, "alpha", checks.rate)
+        if self.nesterov:
+            return Weights(z=1.0 - alpha, now=alpha, lookahead=1.0 - alpha)
+        return Weights(z=1.0 - alpha, now=alpha)
+
+    def start(self, t: int) -> Weights:
+        usual = super().start(t)
+        if not self.nesterov:
+            return usual
+        return replace(usual, fresh=at(self.alpha, t, "alpha", checks.rate))  # G_t has the weight 1 in the buffer
 
 
 @final
 @dataclass(frozen=True)
 class Storm(Estimator):
-    """z_t = (1 - alpha) z + G_t - (1 - alpha) G-_t (L278).
+    """z_t = (1 - alpha) z + G_t - (1 - alpha) G-_t, the estimator of MSVR-v2.
 
     Args:
         alpha: in (0, 1].
-        anchored: the finite-sum form (L356-363), - alpha G_tau + alpha Gfull_tau besides.
+        finite_sum: MSVR-v3's form, - alpha G_tau + alpha Gfull_tau besides.
     """
 
     alpha: Schedule
-    anchored: bool = False
-    looks_back: ClassVar[bool] = True
+    finite_sum: bool = False
+    probes_previous: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         at(self.alpha, 1, "alpha", checks.rate)
 
     def weights(self, t: int) -> Weights:
-        a = at(self.alpha, t, "alpha", checks.rate)
-        anchor, full = (-a, a) if self.anchored else (None, None)
-        return Weights(z=1.0 - a, now=1.0, previous=-(1.0 - a), anchor=anchor, full=full)
+        alpha = at(self.alpha, t, "alpha", checks.rate)
+        if self.finite_sum:
+            return Weights(z=1.0 - alpha, now=1.0, previous=-(1.0 - alpha), reference=-alpha, full=alpha)
+        return Weights(z=1.0 - alpha, now=1.0, previous=-(1.0 - alpha))
 
 
 @final
@@ -94,11 +124,12 @@ class Sarah(Estimator):
     """z_t = z + G_t - G-_t, and z_t = G_t of a larger batch at t = 1, 1 + period, ... (BSpiderBoost)."""
 
     period: int
-    looks_back: ClassVar[bool] = True
+    probes_previous: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         checks.positive_int("period", self.period)
 
     def weights(self, t: int) -> Weights:
-        afresh = (t - 1) % self.period == 0
-        return Weights(z=0.0, now=1.0) if afresh else Weights(z=1.0, now=1.0, previous=-1.0)
+        if (t - 1) % self.period == 0:
+            return Weights(z=0.0, now=1.0)
+        return Weights(z=1.0, now=1.0, previous=-1.0)

@@ -3,9 +3,9 @@
 Every tracker is one linear combination of the same few values,
 
     u_t = c.u u_{t-1} + c.now g_i(w_t; xi) + c.previous g_i(w_{t-1}; xi)
-        + c.anchor g_i(w_tau; xi) + c.full g_i(w_tau) + c.jvp J_i(w_t; xi)(w_t - w_{t-1}),
+        + c.reference g_i(w_tau; xi) + c.full g_i(w_tau) + c.jvp J_i(w_t; xi)(w_t - w_{t-1}),
 
-so a tracker says its coefficients and :func:`combine` applies them, in plain or in log domain. A coefficient
+so a tracker says its coefficients and :func:`combine` applies them, in the plain or in the log domain. A coefficient
 of None means that the value is not needed and is never computed.
 """
 
@@ -28,12 +28,12 @@ Coefficient = float | Tensor
 @final
 @dataclass(frozen=True)
 class Coefficients:
-    """The coefficients of one update; ``beta`` is the weight of a fresh look, the safeguard's floor."""
+    """The coefficients of one update; ``beta`` is the weight of a fresh probe, the safeguard's floor."""
 
     u: Coefficient
     now: Coefficient
     previous: Coefficient | None = None
-    anchor: Coefficient | None = None
+    reference: Coefficient | None = None
     full: Coefficient | None = None
     jvp: Coefficient | None = None
     beta: Coefficient = 1.0
@@ -47,18 +47,18 @@ class Values:
     u: Tensor
     now: Tensor
     previous: Tensor | None = None
-    anchor: Tensor | None = None
+    reference: Tensor | None = None
     full: Tensor | None = None
     jvp: Tensor | None = None
 
 
-def combine(c: Coefficients, v: Values, log: Tensor | bool | None = None) -> Tensor:
+def combine(c: Coefficients, v: Values, log_domain: Tensor | bool | None = None) -> Tensor:
     """The new rows u_t.
 
     Args:
         c: coefficients, floats or tensors that broadcast against the rows.
-        v: values, (..., B, dim) each; log values in the components that ``log`` marks.
-        log: (dim,) bool, which components are in the log domain; True: all of them, None: none.
+        v: values, (..., B, dim) each; logarithms in the components that ``log_domain`` marks.
+        log_domain: (dim,) bool, which components are in the log domain; True: all of them, None: none.
 
     Returns:
         (..., B, dim), log u_t in the marked components, where it is at least log(beta g).
@@ -68,13 +68,16 @@ def combine(c: Coefficients, v: Values, log: Tensor | bool | None = None) -> Ten
         >>> combine(Coefficients(u=0.5, now=0.5, beta=0.5), Values(u, g))
         tensor([[2.]])
     """
-    if isinstance(log, Tensor):
-        return torch.where(log, _combine_log(c, v), _combine_plain(c, v))
-    return _combine_log(c, v) if log else _combine_plain(c, v)
+    if isinstance(log_domain, Tensor):
+        return torch.where(log_domain, _combine_log(c, v), _combine_plain(c, v))
+    if log_domain:
+        return _combine_log(c, v)
+    return _combine_plain(c, v)
 
 
 def _terms(c: Coefficients, v: Values) -> list[tuple[Coefficient, Tensor]]:
-    pairs = [(c.u, v.u), (c.now, v.now), (c.previous, v.previous), (c.anchor, v.anchor), (c.full, v.full)]
+    """Every needed value with its coefficient, but for the Jacobian-vector product."""
+    pairs = [(c.u, v.u), (c.now, v.now), (c.previous, v.previous), (c.reference, v.reference), (c.full, v.full)]
     return [(weight, value) for weight, value in pairs if weight is not None and value is not None]
 
 
@@ -82,7 +85,9 @@ def _combine_plain(c: Coefficients, v: Values) -> Tensor:
     total = c.u * v.u
     for weight, value in _terms(c, v)[1:]:
         total = total + weight * value
-    return total if c.jvp is None or v.jvp is None else total + c.jvp * v.jvp
+    if c.jvp is None or v.jvp is None:
+        return total
+    return total + c.jvp * v.jvp
 
 
 def _combine_log(c: Coefficients, v: Values) -> Tensor:
@@ -93,44 +98,50 @@ def _combine_log(c: Coefficients, v: Values) -> Tensor:
     total = torch.zeros_like(v.now)
     for weight, value in terms:
         total = total + weight * (value - top).exp()
-    fresh = (v.now - top).exp()
     if c.jvp is not None and v.jvp is not None:
-        total = total + c.jvp * v.jvp * fresh  # d g = g d(log g)
-    # the floor is taken outside the exponentials: beta g may lie too far below the row's top to be seen there
+        total = total + c.jvp * v.jvp * (v.now - top).exp()  # d g = g d(log g)
+    # The floor is taken outside the exponentials: beta g may lie too far below the row's top to be seen there.
     return torch.maximum(top + total.clamp(min=0.0).log(), v.now + _log(c.beta))
 
 
-def floor(u: Tensor, g: Tensor, beta: Coefficient, log: Tensor | bool | None) -> Tensor:
-    """The u that a weight may use: at least beta*g in the log components, so no weight exceeds 1/beta."""
-    if log is None or log is False:
+def floor(u: Tensor, g: Tensor, beta: Coefficient, log_domain: Tensor | bool | None) -> Tensor:
+    """The u that a weight may use: at least beta*g in the log components, so that no weight exceeds 1/beta."""
+    if log_domain is None or log_domain is False:
         return u
     above = torch.maximum(u, g + _log(beta))
-    return above if log is True else torch.where(log, above, u)
+    if log_domain is True:
+        return above
+    return torch.where(log_domain, above, u)
 
 
 def _log(weight: Coefficient) -> Coefficient:
     if isinstance(weight, Tensor):
         return weight.log()
-    return math.log(weight) if weight > 0.0 else -math.inf
+    if weight > 0.0:
+        return math.log(weight)
+    return -math.inf
 
 
-def formula(beta: float, ratio: float) -> float:
-    """The paper's gamma = (m - B1)/(B1 (1 - beta)) + (1 - beta), with ratio = m/B1; 0 at beta = 1 (L189).
+def msvr_gamma(beta: float, ratio: float) -> float:
+    """The paper's gamma = (m - B1)/(B1 (1 - beta)) + (1 - beta), with ratio = m/B1; 0 at beta = 1 (equation 4).
 
     Example:
-        >>> formula(0.5, 2.0)
+        >>> msvr_gamma(0.5, 2.0)
         2.5
     """
-    return 0.0 if beta == 1.0 else (ratio - 1.0) / (1.0 - beta) + (1.0 - beta)
+    if beta == 1.0:
+        return 0.0
+    return (ratio - 1.0) / (1.0 - beta) + (1.0 - beta)
 
 
 class Tracker(ABC):
     """How u follows g. Final subclasses hold hyper-parameters only."""
 
-    memoryless: ClassVar[bool] = False  # u_t is g itself: each gradient uses the g of its own point
+    #: u_t is g itself: each gradient uses the g of its own point
+    memoryless: ClassVar[bool] = False
 
     @property
-    def looks_back(self) -> bool:
+    def probes_previous(self) -> bool:
         """Whether any step needs w_{t-1}."""
         return False
 
@@ -146,7 +157,7 @@ class Tracker(ABC):
 @final
 @dataclass(frozen=True)
 class NoTracker(Tracker):
-    """u_t = g: the latest look, as BSGD takes it."""
+    """u_t = g: the latest probe, as BSGD takes it."""
 
     memoryless: ClassVar[bool] = True
 
@@ -165,49 +176,49 @@ class MovingAverage(Tracker):
         at(self.beta, 1, "beta", checks.rate)
 
     def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
-        b = at(self.beta, t, "beta", checks.rate)
-        return Coefficients(u=1.0 - b, now=b, beta=b)
+        beta = at(self.beta, t, "beta", checks.rate)
+        return Coefficients(u=1.0 - beta, now=beta, beta=beta)
 
 
 @final
 @dataclass(frozen=True)
 class Storm(Tracker):
-    """u_t = (1 - beta) u + beta g + (1 - beta)(g - g-): STORM, naive in that it ignores the blocks' draw."""
+    """u_t = (1 - beta) u + beta g + (1 - beta)(g - g-): STORM, naive in that it ignores the draw of the blocks."""
 
     beta: Schedule
 
     @property
-    def looks_back(self) -> bool:
+    def probes_previous(self) -> bool:
         return True
 
     def __post_init__(self) -> None:
         at(self.beta, 1, "beta", checks.rate)
 
     def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
-        b = at(self.beta, t, "beta", checks.rate)
-        return Coefficients(u=1.0 - b, now=b + (1.0 - b), previous=-(1.0 - b), beta=b)
+        beta = at(self.beta, t, "beta", checks.rate)
+        return Coefficients(u=1.0 - beta, now=beta + (1.0 - beta), previous=-(1.0 - beta), beta=beta)
 
 
 @final
 @dataclass(frozen=True)
 class MSVR(Tracker):
-    """u_t = (1 - beta) u + beta g + gamma (g - g-) (L189).
+    """u_t = (1 - beta) u + beta g + gamma (g - g-), equation 4 of the paper.
 
     Args:
         beta: in (0, 1].
         gamma: None takes the paper's formula from m and the batch's B1; a number or a schedule overrides it.
-        anchored: the finite-sum form (L317), g -> g - g_i(w_tau; xi) + g_i(w_tau) in the beta term.
-        single_point: MSVR-SP (L227), g - g- -> J(w_t - w_{t-1}), a Jacobian-vector product.
+        finite_sum: the finite-sum form, g -> g - g_i(w_tau; xi) + g_i(w_tau) in the beta term.
+        single_point: MSVR-SP, g - g- -> J(w_t - w_{t-1}), a Jacobian-vector product.
     """
 
     beta: Schedule
     gamma: Schedule | None = None
-    anchored: bool = False
+    finite_sum: bool = False
     single_point: bool = False
 
     @property
-    def looks_back(self) -> bool:
-        return self.gamma != 0.0  # without it the second look would be thrown away: a moving average by choice
+    def probes_previous(self) -> bool:
+        return self.gamma != 0.0  # without it the second probe would be thrown away: a moving average by choice
 
     def __post_init__(self) -> None:
         at(self.beta, 1, "beta", checks.rate)
@@ -215,39 +226,54 @@ class MSVR(Tracker):
             at(self.gamma, 1, "gamma", checks.non_negative)
 
     def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
-        b = at(self.beta, t, "beta", checks.rate)
-        c = formula(b, ratio) if self.gamma is None else at(self.gamma, t, "gamma", checks.non_negative)
-        anchor, full = (-b, b) if self.anchored else (None, None)
-        if not self.looks_back:
-            return Coefficients(u=1.0 - b, now=b, anchor=anchor, full=full, beta=b)
+        beta = at(self.beta, t, "beta", checks.rate)
+        gamma = self._gamma(t, beta, ratio)
+        reference = None
+        full = None
+        if self.finite_sum:
+            reference = -beta
+            full = beta
+        if not self.probes_previous:
+            return Coefficients(u=1.0 - beta, now=beta, reference=reference, full=full, beta=beta)
         if self.single_point:
-            return Coefficients(u=1.0 - b, now=b, jvp=c, beta=b)
-        return Coefficients(u=1.0 - b, now=b + c, previous=-c, anchor=anchor, full=full, beta=b)
+            return Coefficients(u=1.0 - beta, now=beta, jvp=gamma, beta=beta)
+        return Coefficients(u=1.0 - beta, now=beta + gamma, previous=-gamma, reference=reference, full=full, beta=beta)
+
+    def _gamma(self, t: int, beta: float, ratio: float) -> float:
+        if self.gamma is None:
+            return msvr_gamma(beta, ratio)
+        return at(self.gamma, t, "gamma", checks.non_negative)
 
 
 @final
 @dataclass(frozen=True)
 class Variant(Tracker):
-    """The paper's ablation (L1223, L1229): STORM on the blocks scaled by m/B1, the others decay.
+    """The paper's ablation (its Appendix): STORM on the blocks scaled by m/B1, the others decay.
 
     u_t = (1-b) u + b (m/B1) g + (1-b)(m/B1)(g - g-) for drawn blocks, u_t = (1-b) u for the others.
     """
 
     beta: Schedule
-    anchored: bool = False
+    finite_sum: bool = False
 
     @property
-    def looks_back(self) -> bool:
+    def probes_previous(self) -> bool:
         return True
 
     def __post_init__(self) -> None:
         at(self.beta, 1, "beta", checks.rate)
 
     def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
-        b = at(self.beta, t, "beta", checks.rate)
-        c = (1.0 - b) * ratio
-        anchor, full = (-b * ratio, b * ratio) if self.anchored else (None, None)
-        return Coefficients(u=1.0 - b, now=b * ratio + c, previous=-c, anchor=anchor, full=full, beta=b)
+        beta = at(self.beta, t, "beta", checks.rate)
+        gamma = (1.0 - beta) * ratio
+        reference = None
+        full = None
+        if self.finite_sum:
+            reference = -beta * ratio
+            full = beta * ratio
+        return Coefficients(
+            u=1.0 - beta, now=beta * ratio + gamma, previous=-gamma, reference=reference, full=full, beta=beta
+        )
 
     def decay(self, t: int) -> float:
         return 1.0 - at(self.beta, t, "beta", checks.rate)
@@ -262,7 +288,7 @@ class Extrapolation(Tracker):
     theta: Schedule
 
     @property
-    def looks_back(self) -> bool:
+    def probes_previous(self) -> bool:
         return self.theta != 0.0
 
     def __post_init__(self) -> None:
@@ -270,11 +296,11 @@ class Extrapolation(Tracker):
         at(self.theta, 1, "theta", checks.fraction)
 
     def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
-        b = at(self.beta, t, "beta", checks.rate)
-        c = b * at(self.theta, t, "theta", checks.fraction)
-        if not self.looks_back:
-            return Coefficients(u=1.0 - b, now=b, beta=b)
-        return Coefficients(u=1.0 - b, now=b + c, previous=-c, beta=b)
+        beta = at(self.beta, t, "beta", checks.rate)
+        gamma = beta * at(self.theta, t, "theta", checks.fraction)
+        if not self.probes_previous:
+            return Coefficients(u=1.0 - beta, now=beta, beta=beta)
+        return Coefficients(u=1.0 - beta, now=beta + gamma, previous=-gamma, beta=beta)
 
 
 @final
@@ -291,6 +317,7 @@ class OwnRate(Tracker):
         at(self.step, 1, "step", checks.positive)
 
     def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
-        offset = torch.tensor(at(self.step, t, "step", checks.positive), dtype=u.dtype, device=u.device).log()
-        b = torch.sigmoid(offset + u)
-        return Coefficients(u=torch.sigmoid(-(offset + u)), now=b, beta=b)
+        step = at(self.step, t, "step", checks.positive)
+        offset = torch.tensor(step, dtype=u.dtype, device=u.device).log()
+        beta = torch.sigmoid(offset + u)
+        return Coefficients(u=torch.sigmoid(-(offset + u)), now=beta, beta=beta)

@@ -206,7 +206,7 @@ class AveragePrecision(AnchoredObjective):
         precision = (over - every).masked_fill(_is_perfect(over, every), 0.0).exp()
         return self.weighted(index, -precision)
 
-    def slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    def outer_and_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         over, every = u.unbind(1)
         perfect = _is_perfect(over, every)
         f = self.weighted(index, -(over - every).masked_fill(perfect, 0.0).exp())

@@ -35,8 +35,10 @@ class OutputObjective(Objective):
     shift_invariant: bool = False
     features: bool = False
 
-    def __init__(self, model: nn.Module, num_blocks: int, dim: int = 1, log: bool | tuple[bool, ...] = False) -> None:
-        super().__init__(num_blocks, dim, log)
+    def __init__(
+        self, model: nn.Module, num_blocks: int, dim: int = 1, log_domain: bool | tuple[bool, ...] = False
+    ) -> None:
+        super().__init__(num_blocks, dim, log_domain)
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
         self.model = model

@@ -59,7 +59,7 @@ class Cox(OutputObjective):
         block_item = (event == 1).nonzero().squeeze(1)
         if block_item.numel() == 0:
             raise ValueError("event must be 1 for some subject, got none")
-        super().__init__(model, block_item.numel(), log=True)
+        super().__init__(model, block_item.numel(), log_domain=True)
         # Times as places in their order: no later change of dtype makes two of them equal.
         _, moment, count = time.unique(return_inverse=True, return_counts=True)
         at_risk = count.flip(0).cumsum(0).flip(0)

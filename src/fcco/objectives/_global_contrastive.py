@@ -98,7 +98,7 @@ class GlobalContrastive(OutputObjective):
         epsilon: float = 0.0,
         normalize: bool = True,
     ) -> None:
-        super().__init__(model, num_examples, dim=2, log=True)
+        super().__init__(model, num_examples, dim=2, log_domain=True)
         self.two_modal, self.normalize = two_modal, normalize
         self.log_epsilon = math.log(epsilon) if checks.non_negative("epsilon", epsilon) > 0.0 else None
         self.temperature = temperature

@@ -58,7 +58,7 @@ class ListNet(PairObjective):
         check_items(query, relevance, block_item)
         if block_item is None:
             block_item = torch.arange(query.numel(), device=query.device)
-        super().__init__(model, query, block_item, log=True)
+        super().__init__(model, query, block_item, log_domain=True)
         if block_weight is None:
             block_weight = top_one(relevance.double(), self.item_query)[block_item]
         weight = block_weights(block_weight, self.num_blocks, 0.0)

@@ -63,7 +63,7 @@ class MultiInstance(OutputObjective):
         loss: SquaredHinge | Square | None = None,
     ) -> None:
         positive = _positive(bag_label)
-        super().__init__(model, positive.shape[0], dim=1, log=True)
+        super().__init__(model, positive.shape[0], dim=1, log_domain=True)
         self.temperature = checks.positive("temperature", temperature)
         self.loss = SquaredHinge(margin=1.0, scale=2.0) if loss is None else loss
         self.a = nn.Parameter(beside(model, torch.zeros(())))

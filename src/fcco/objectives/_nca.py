@@ -63,7 +63,7 @@ class NCA(OutputObjective):
         if bool((size == 1).any()):
             alone = checks.some(classes[size == 1].tolist())
             raise ValueError(f"every class needs at least two examples, got one of class {alone}")
-        super().__init__(model, labels.numel(), dim=2, log=True)
+        super().__init__(model, labels.numel(), dim=2, log_domain=True)
         self.log_likelihood = log_likelihood
         self.register_constant("labels", labels)
 

@@ -100,7 +100,7 @@ class PairObjective(OutputObjective):
     def pairs(self, index: Tensor, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """h_j - h_i (B, K), which j enter the mean of block i (B, K), and how much each counts."""
         h, item = scores(outputs, batch), self.block_item[index]
-        h = widened(h) if self.log[0] else single_at_least(h)
+        h = widened(h) if self.log_domain[0] else single_at_least(h)
         anchor = own_place(batch, index, item)
         same = self.item_query[batch.id] == self.item_query[item].unsqueeze(1)
         size = self.block_size[index].to(h.dtype)

@@ -98,7 +98,7 @@ class PartialAUC(AnchoredObjective):
         size = self.num_blocks if self.block_size is None else self.block_size[index]
         return self.weighted(index, soft_maximum(f, v.to(f.dtype), self.positive_temperature, size))
 
-    def slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor] | None:
+    def outer_and_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor] | None:
         if self.v is not None:
             return None
         slope = self.weighted(index, torch.full_like(u[:, 0], self.temperature))

@@ -52,6 +52,7 @@ class Batch:
     probability: Tensor | None = None
     average: Average | None = None
     num_blocks: int | None = None
+    index: Tensor | None = None
 
     def __len__(self) -> int:
         return int(self.id.shape[0])

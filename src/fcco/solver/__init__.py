@@ -1,8 +1,9 @@
 """Solver: a transaction around an engine, an estimator and an optimizer."""
 
-from fcco.solver._probe import NonFiniteError
+from fcco.solver import _tracked  # registers the engine of tracked blocks
+from fcco.solver._gradients import NonFiniteError
 from fcco.solver._report import Diagnosis, Oracle, Report
-from fcco.solver._solver import Keep, NonFinite, Solver
+from fcco.solver._solver import Keep, NonFinite, Pending, Solver
 from fcco.solver._stagewise import StageWise
 from fcco.solver._watch import CorrectionWarning
 
@@ -13,6 +14,7 @@ __all__ = [
     "NonFinite",
     "NonFiniteError",
     "Oracle",
+    "Pending",
     "Report",
     "Solver",
     "StageWise",

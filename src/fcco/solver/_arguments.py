@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,14 +14,16 @@ from torch.optim import Optimizer
 from fcco._objective import Objective
 from fcco._support import checks
 from fcco._support.parallel import rank_and_world
-from fcco._support.sharded import is_sharded, part, refuse_other_meshes, spread
-from fcco.methods._recipes import Method
+from fcco._support.sharded import check_meshes, is_sharded, part, spread
+from fcco.methods import Method
 from fcco.methods.trackers import OwnRate
+from fcco.objectives import OutputObjective
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 def choice(kind: type[_Choice], value: Any, name: str) -> _Choice:
+    """A member of an enum, from itself or its value."""
     try:
         return kind(value)
     except ValueError:
@@ -29,17 +31,41 @@ def choice(kind: type[_Choice], value: Any, name: str) -> _Choice:
 
 
 def start_z(z0: float | Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
+    """z_0 beside the parameters, from a number or one tensor per parameter."""
     if isinstance(z0, (int, float)):
         return [torch.full_like(part(p), checks.number("z0", z0)) for p in parameters]
     if not all(isinstance(z, Tensor) for z in z0):
-        raise TypeError(f"z0 must be a number or one tensor a parameter, got {z0!r}")
-    shapes, wanted = [tuple(z.shape) for z in z0], [tuple(p.shape) for p in parameters]
+        raise TypeError(f"z0 must be a number or one tensor per parameter, got {z0!r}")
+    shapes = [tuple(z.shape) for z in z0]
+    wanted = [tuple(p.shape) for p in parameters]
     if shapes != wanted:
-        raise ValueError(f"z0 must have one tensor a parameter, of shapes {wanted}, got {shapes}")
+        raise ValueError(f"z0 must have one tensor per parameter, of shapes {wanted}, got {shapes}")
     wrong = [place for place, z in enumerate(z0) if not bool(torch.isfinite(z).all())]
     if wrong:
         raise ValueError(f"z0 must be finite, got other values in tensors {checks.some(wrong)}")
     return [part(spread(z.detach().to(p.device, p.dtype), p)).clone() for z, p in zip(z0, parameters, strict=True)]
+
+
+def check_parts(objective: Any, optimizer: Any, method: Any) -> None:
+    """Refuse what is no objective, optimizer or method, and what the optimizer cannot train."""
+    _check_kind("objective", objective, Objective)
+    _check_kind("optimizer", optimizer, Optimizer)
+    _check_kind("method", method, Method)
+    if _needs_closure(optimizer):
+        raise ValueError(f"optimizer must take a step from p.grad alone; {type(optimizer).__name__} needs a closure")
+    check_meshes(objective, rank_and_world()[1])
+    trained = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
+    if not trained:
+        raise ValueError("objective has no parameter that requires a gradient: nothing to train")
+    known = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    missing = [name for name, p in trained if id(p) not in known]
+    if missing:
+        raise ValueError(f"optimizer lacks these parameters of the objective: {checks.some(missing)}")
+
+
+def _check_kind(name: str, value: Any, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
 
 
 def _needs_closure(optimizer: Optimizer) -> bool:
@@ -50,36 +76,56 @@ def _needs_closure(optimizer: Optimizer) -> bool:
     return False
 
 
-def check_parts(objective: Any, optimizer: Any, method: Any, full_pass: Callable[..., Any] | None) -> None:
-    for name, value, kind in (
-        ("objective", objective, Objective),
-        ("optimizer", optimizer, Optimizer),
-        ("method", method, Method),
-    ):
-        if not isinstance(value, kind):
-            raise TypeError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
-    if _needs_closure(optimizer):
-        raise ValueError(f"optimizer must take a step from p.grad alone; {type(optimizer).__name__} needs a closure")
-    refuse_other_meshes(objective, rank_and_world()[1])
-    trained = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
-    if not trained:
-        raise ValueError("objective has no parameter that requires a gradient: nothing to train")
-    known = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    missing = [name for name, p in trained if id(p) not in known]
-    if missing:
-        raise ValueError(f"optimizer lacks these parameters of the objective: {checks.some(missing)}")
-    if getattr(method.tracker, "single_point", False) and any(is_sharded(p) for _, p in trained):
-        raise ValueError(
-            f"{method.name} needs Jacobian-vector products, which parameters sharded by fully_shard do not give; "
-            f"use {method.name.removesuffix('-sp')}"
-        )
-    if full_pass is not None and not callable(full_pass):
-        raise TypeError(f"full_pass must be a function that returns an iterator, got {full_pass!r}")
-    if method.period is not None and full_pass is None:
-        raise ValueError(f"full_pass must be given for {method.name}: it renews its anchor from all data")
-    exponentials = all(objective.log) and objective.mean_of_exponentials
-    if isinstance(method.tracker, OwnRate) and not exponentials:
-        raise ValueError(
-            f"{method.name} is for log-domain objectives whose g is a mean of exponentials; "
-            f"{type(objective).__name__} is not one"
-        )
+# ---------------------------------------------------------------------- pairs that make no sense
+
+
+class Refusal(NamedTuple):
+    """A pair of method and objective that makes no sense, and the sentence that says why."""
+
+    applies: Callable[[Method, Objective], bool]
+    sentence: str
+
+
+def _off_exponentials(method: Method, objective: Objective) -> bool:
+    exponentials = all(objective.log_domain) and objective.mean_of_exponentials
+    return isinstance(method.tracker, OwnRate) and not exponentials
+
+
+def _memory_without_outputs(method: Method, objective: Objective) -> bool:
+    return method.memory is not None and not isinstance(objective, OutputObjective)
+
+
+def _memory_without_form(method: Method, objective: Objective) -> bool:
+    return method.memory is not None and isinstance(objective, OutputObjective) and not objective.compares_examples
+
+
+def _products_of_shards(method: Method, objective: Objective) -> bool:
+    single_point = getattr(method.tracker, "single_point", False)
+    return single_point and any(is_sharded(p) for p in objective.parameters())
+
+
+#: In the order in which they are tried; {method} and {objective} are filled in.
+REFUSALS = (
+    Refusal(
+        _off_exponentials,
+        "{method} is for log-domain objectives whose g is a mean of exponentials; {objective} is not one",
+    ),
+    Refusal(
+        _memory_without_outputs,
+        "{method} is for objectives with one output per example (fcco.objectives.OutputObjective); "
+        "{objective} is not one",
+    ),
+    Refusal(_memory_without_form, "{method} has no form for groups and bags; {objective} needs a tracker"),
+    Refusal(
+        _products_of_shards,
+        "{method} needs Jacobian-vector products, which parameters sharded by fully_shard do not give; "
+        "take the method without -sp",
+    ),
+)
+
+
+def check_pair(method: Method, objective: Objective) -> None:
+    """Refuse a method and an objective that make no sense together."""
+    for refusal in REFUSALS:
+        if refusal.applies(method, objective):
+            raise ValueError(refusal.sentence.format(method=method.name, objective=type(objective).__name__))

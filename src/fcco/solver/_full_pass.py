@@ -2,118 +2,144 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, NoReturn, final
 
 import torch
 from torch import Tensor
 
+from fcco.data import Batch
 from fcco.solver._blocks import BlockTable
-from fcco.solver._probe import Evaluator, NonFiniteError, all_finite, clear, gradients, name_blocks
+from fcco.solver._evaluator import Evaluator
+from fcco.solver._gradients import NonFiniteError, all_finite, clear, gradients, name_blocks
 
-FullPass = Callable[[], Iterable[tuple[Any, ...]]]
-
-
-def batches(full_pass: FullPass, table: BlockTable) -> Iterable[tuple[Tensor, tuple[Any, ...]]]:
-    """The pass's batches as (index, data), checked."""
-    passed: Any = full_pass()
-    if not isinstance(passed, Iterable):
-        raise TypeError(f"full_pass must return an iterator of (index, *data), got {type(passed).__name__}")
-    for batch in passed:
-        if not isinstance(batch, (tuple, list)) or not batch:
-            raise TypeError(f"full_pass must yield (index, *data) tuples, got {type(batch).__name__}")
-        index, *data = batch
-        yield table.check(index, name="index of full_pass", repeats=True), tuple(data)
+#: Returns an iterator of batches, or of ``(index, *data)``, whose rows add up per block to g_i(w).
+FullPass = Callable[[], Iterable[Any]]
 
 
-@torch.no_grad()
-def full_values(evaluator: Evaluator, table: BlockTable, full_pass: FullPass) -> tuple[Tensor, int]:
-    """g_i(w) of every owned block (owned, dim), rows of one block added up, and the samples that it took."""
-    total = torch.zeros_like(table.rows)
-    if evaluator.log is not None:
-        total = torch.where(evaluator.log, -torch.inf, total)
-    seen, samples = torch.zeros_like(table.visited), 0
-    for index, data in batches(full_pass, table):
-        local = table.local(index)
-        _add_up(total, local, evaluator.rows(evaluator.inner(index, data)), evaluator.log)
-        seen[local] = True
-        samples += evaluator.samples(index, data)
-    _refuse_missing(table, seen)
-    return total, samples
+class FullGradient(NamedTuple):
+    """f_i(u_i) (owned,), g_i(w) (owned, dim) from the same pass (plain components only), and the samples it took."""
+
+    f: Tensor
+    g: Tensor
+    samples: int
 
 
-def _refuse_missing(table: BlockTable, seen: Tensor) -> None:
-    missing = _named(table, ~seen)
-    if missing:
-        raise ValueError(f"full_pass must visit every block, but never came to {name_blocks(missing)}")
-
-
-def _named(table: BlockTable, which: Tensor) -> list[int]:
-    """The marked ones (owned,) of this rank's blocks, as the objective numbers them."""
-    return [i * table.world + table.rank for i in which.nonzero()[:, 0].tolist()]
-
-
-def refuse_nonfinite(table: BlockTable, g: Tensor, suspects: Callable[[], list[int]] = list) -> NoReturn:
-    """Raise the error of a pass that was not finite on some rank; names this rank's blocks.
+@final
+class AllData:
+    """The passes over all data for this rank's blocks.
 
     Args:
-        suspects: finds the blocks whose gradient is not finite, asked where every g is.
+        evaluator: of the objective.
+        table: gives the blocks and the shape of their rows.
+        full_pass: where the data come from.
     """
-    wrong = _named(table, ~torch.isfinite(g).all(1))
-    if wrong:
-        raise NonFiniteError(f"full_pass gave a g that is not finite for {name_blocks(wrong)}", wrong)
-    wrong = suspects()
-    if wrong:
-        raise NonFiniteError(f"full_pass gave a gradient that is not finite among {name_blocks(wrong)}", wrong)
-    elsewhere = "on another rank" if table.world > 1 else "in its sum over all blocks"
-    raise NonFiniteError(f"full_pass gave values that are not finite {elsewhere}", [])
+
+    def __init__(self, evaluator: Evaluator, table: BlockTable, full_pass: FullPass) -> None:
+        self._evaluator = evaluator
+        self._table = table
+        self._geometry = table.geometry
+        self._full_pass = full_pass
+
+    @torch.no_grad()
+    def values(self) -> tuple[Tensor, int]:
+        """g_i(w) of every owned block (owned, dim), rows of one block added up, and the samples that it took."""
+        evaluator = self._evaluator
+        total = torch.zeros_like(self._table.rows)
+        if evaluator.log_domain is not None:
+            total = torch.where(evaluator.log_domain, -torch.inf, total)
+        seen = torch.zeros_like(self._table.visited)
+        samples = 0
+        for index, data in self._batches():
+            local = self._geometry.local(index)
+            _add_up(total, local, evaluator.rows(evaluator.inner(index, data)), evaluator.log_domain)
+            seen[local] = True
+            samples += evaluator.samples(index, data)
+        self._check_complete(seen)
+        return total, samples
+
+    def gradient(self, u: Tensor) -> FullGradient:
+        """Add (1/m) sum_i grad f_i(u_i) grad g_i(w) to ``p.grad`` (averaged over ranks it is exact)."""
+        evaluator = self._evaluator
+        geometry = self._geometry
+        blocks = torch.arange(geometry.rank, geometry.num_blocks, geometry.world, device=self._table.device)
+        f, slope = evaluator.outer(blocks, u, geometry.world / geometry.num_blocks)
+        total = torch.zeros_like(self._table.rows)
+        seen = torch.zeros_like(self._table.visited)
+        samples = 0
+        with evaluator.no_sync():
+            for index, data in self._batches():
+                local = geometry.local(index)
+                g = evaluator.inner(index, data)
+                evaluator.backward(g, u[local], slope[local])
+                total.index_add_(0, local, evaluator.rows(g))
+                seen[local] = True
+                samples += evaluator.samples(index, data)
+        self._check_complete(seen)
+        return FullGradient(f, total, samples)
+
+    def raise_nonfinite(self, g: Tensor, u: Tensor | None = None) -> NoReturn:
+        """Raise the error of a pass that was not finite on some rank; names this rank's blocks.
+
+        Args:
+            u: (owned, dim) where the gradient was taken; None: g alone is to blame.
+        """
+        wrong = self._geometry.names(~torch.isfinite(g).all(1))
+        if wrong:
+            raise NonFiniteError(f"full_pass gave a g that is not finite for {name_blocks(wrong)}", wrong)
+        if u is not None:
+            wrong = self._blame(u)
+        if wrong:
+            raise NonFiniteError(f"full_pass gave a gradient that is not finite among {name_blocks(wrong)}", wrong)
+        elsewhere = "in its sum over all blocks"
+        if self._geometry.world > 1:
+            elsewhere = "on another rank"
+        raise NonFiniteError(f"full_pass gave values that are not finite {elsewhere}", [])
+
+    def _blame(self, u: Tensor) -> list[int]:
+        """The blocks of those batches whose gradient at u (owned, dim) is not finite."""
+        evaluator = self._evaluator
+        if evaluator.is_sharded:  # a pass is taken by all ranks or by none, and only this one has come here
+            return []
+        found: set[int] = set()
+        for index, data in self._batches():
+            clear(evaluator.parameters)
+            at = u[self._geometry.local(index)]
+            _, slope = evaluator.outer(index, at, 1.0)
+            evaluator.backward(evaluator.inner(index, data), at, slope)
+            if not all_finite(gradients(evaluator.parameters)):
+                found.update(index.tolist())
+        return sorted(found)
+
+    def _batches(self) -> Iterator[tuple[Tensor, tuple[Any, ...]]]:
+        """The pass's batches as (index, data), checked."""
+        passed: Any = self._full_pass()
+        if not isinstance(passed, Iterable):
+            raise TypeError(f"full_pass must return an iterator of (index, *data), got {type(passed).__name__}")
+        for batch in passed:
+            if isinstance(batch, Batch):
+                index: Any = batch.index
+                data: tuple[Any, ...] = (batch.to(self._table.device),)
+            elif isinstance(batch, (tuple, list)) and batch:
+                index, *rest = batch
+                data = tuple(rest)
+            else:
+                raise TypeError(f"full_pass must yield (index, *data) tuples, got {type(batch).__name__}")
+            yield self._table.check(index, name="index of full_pass", repeats=True), data
+
+    def _check_complete(self, seen: Tensor) -> None:
+        missing = self._geometry.names(~seen)
+        if missing:
+            raise ValueError(f"full_pass must visit every block, but never came to {name_blocks(missing)}")
 
 
-def suspects(evaluator: Evaluator, table: BlockTable, full_pass: FullPass, u: Tensor) -> list[int]:
-    """The blocks of those batches of a pass whose gradient at u (owned, dim) is not finite."""
-    if evaluator.is_sharded:  # a pass is taken by all ranks or by none, and only this one has come here
-        return []
-    found: set[int] = set()
-    for index, data in batches(full_pass, table):
-        clear(evaluator.parameters)
-        at = u[index // table.world]
-        _, slope = evaluator.outer(index, at, 1.0)
-        evaluator.backward(evaluator.inner(index, data), at, slope)
-        if not all_finite(gradients(evaluator.parameters)):
-            found.update(index.tolist())
-    return sorted(found)
-
-
-def _add_up(total: Tensor, local: Tensor, rows: Tensor, log: Tensor | None) -> None:
+def _add_up(total: Tensor, local: Tensor, rows: Tensor, log_domain: Tensor | None) -> None:
+    """Add rows (B, dim) to those of their blocks, in place; log components by logaddexp."""
     blocks, place = local.unique(return_inverse=True)
     added = total[blocks].index_add(0, place, rows)
-    if log is not None:
+    if log_domain is not None:
         top = total[blocks].scatter_reduce(0, place.unsqueeze(1).expand_as(rows), rows, "amax")
         top = torch.where(top > -torch.inf, top, 0.0)  # nothing yet, and nothing new
         mass = (total[blocks] - top).exp().index_add(0, place, (rows - top[place]).exp())
-        added = torch.where(log, top + mass.log(), added)
+        added = torch.where(log_domain, top + mass.log(), added)
     total[blocks] = added
-
-
-def full_gradient(
-    evaluator: Evaluator, table: BlockTable, full_pass: FullPass, u: Tensor
-) -> tuple[Tensor, Tensor, int]:
-    """Add (1/m) sum_i grad f_i(u_i) grad g_i(w) to ``p.grad`` (averaged over ranks it is exact).
-
-    Returns:
-        f_i(u_i) (owned,), g_i(w) (owned, dim) from the same pass (plain components only), the samples.
-    """
-    everything = torch.arange(table.rank, table.num_blocks, table.world, device=table.device)
-    f, slope = evaluator.outer(everything, u, table.world / table.num_blocks)
-    total, samples = torch.zeros_like(table.rows), 0
-    seen = torch.zeros_like(table.visited)
-    with evaluator.no_sync():
-        for index, data in batches(full_pass, table):
-            local = table.local(index)
-            g = evaluator.inner(index, data)
-            evaluator.backward(g, u[local], slope[local])
-            total.index_add_(0, local, evaluator.rows(g))
-            seen[local] = True
-            samples += evaluator.samples(index, data)
-    _refuse_missing(table, seen)
-    return f, total, samples

@@ -1,9 +1,9 @@
-"""The anchor of the finite-sum forms, renewed by a pass over all data."""
+"""The reference w_tau of the finite-sum forms, renewed by a pass over all data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -11,42 +11,70 @@ from torch import Tensor
 from fcco._support.sharded import copies
 from fcco.methods.trackers import Coefficient, floor
 from fcco.solver._blocks import BlockTable
-from fcco.solver._full_pass import FullPass, full_gradient, full_values, refuse_nonfinite, suspects
-from fcco.solver._probe import Evaluator, clear, gradients
+from fcco.solver._evaluator import Evaluator
+from fcco.solver._full_pass import AllData, FullPass
+from fcco.solver._gradients import clear, gradients
+from fcco.solver._state import Layout, saved
 
 
 @final
 @dataclass
-class Anchor:
-    """v3's anchor: w_tau, g_i(w_tau), u_{tau-1} as it weighs the gradients, and Gfull_tau."""
+class Reference:
+    """v3's reference point.
 
-    weights: list[Tensor]
-    g: Tensor
-    u: Tensor
-    gradient: list[Tensor]
+    Args:
+        weights: w_tau.
+        gradient: Gfull_tau.
+        g: (owned, dim) g_i(w_tau).
+        u: (owned, dim) u_{tau-1}, as it weighed the gradient.
+        step: tau.
+        samples: how many samples the pass took.
+        drawn: how many samples the solver had drawn when it was renewed, that pass included.
+    """
+
+    weights: list[Tensor] = saved(Layout.PER_PARAMETER)
+    gradient: list[Tensor] = saved(Layout.PER_PARAMETER)
+    g: Tensor = saved(Layout.PER_BLOCK)
+    u: Tensor = saved(Layout.PER_BLOCK)
+    step: int = saved(default=0)
+    samples: int = saved(default=0)
+    drawn: int = saved(default=0)
+
+    @classmethod
+    def blank(cls) -> Reference:
+        """One to load a state into."""
+        nothing: Any = None
+        return cls(weights=nothing, gradient=nothing, g=nothing, u=nothing)
 
 
-def make_anchor(evaluator: Evaluator, table: BlockTable, full_pass: FullPass, beta: Coefficient) -> tuple[Anchor, int]:
-    """tau = t: w_tau, g(w_tau), u_{tau-1} and Gfull, and the samples of one pass.
+def make_reference(
+    evaluator: Evaluator, table: BlockTable, full_pass: FullPass, beta: Coefficient, step: int
+) -> Reference:
+    """tau = t: w_tau, g(w_tau), u_{tau-1} and Gfull from one pass.
 
     Blocks without a row yet get u_0 = g(w_1), which takes a pass of its own; so does the log domain, where the
     safeguard needs g(w_tau) before the gradient. Either way one pass is charged.
     """
-    start, g = not bool(table.visited.all()), None
-    saved = evaluator.module_state.capture()
+    everything = AllData(evaluator, table, full_pass)
+    starts = not bool(table.visited.all())
+    g = None
+    saved_state = evaluator.module_state.capture()
     try:
-        if start or evaluator.log is not None:
-            g, _ = full_values(evaluator, table, full_pass)
+        if starts or evaluator.log_domain is not None:
+            g, _ = everything.values()
             table.fill_new(g)
-        u = table.current()[0].clone()
+        u = table.current().clone()
         if g is not None:
-            u = floor(u, g, beta, evaluator.log)
+            u = floor(u, g, beta, evaluator.log_domain)
         clear(evaluator.parameters)
-        _, again, samples = full_gradient(evaluator, table, full_pass, u)
+        full = everything.gradient(u)
     finally:
-        evaluator.module_state.restore(saved)
-    g = again if g is None else g
+        evaluator.module_state.restore(saved_state)
+    if g is None:
+        g = full.g
     grads = gradients(evaluator.parameters)
     if not bool(evaluator.average(grads, torch.isfinite(g).all()) & evaluator.all_finite(grads)):
-        refuse_nonfinite(table, g, lambda: suspects(evaluator, table, full_pass, u))
-    return Anchor(copies(evaluator.parameters), g, u, copies(grads)), samples
+        everything.raise_nonfinite(g, u)
+    return Reference(
+        weights=copies(evaluator.parameters), gradient=copies(grads), g=g, u=u, step=step, samples=full.samples
+    )

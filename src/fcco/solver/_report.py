@@ -11,7 +11,7 @@ from torch import Tensor
 @final
 @dataclass(frozen=True)
 class Oracle:
-    """Oracle calls so far, counted a sample: values of g, Jacobians of g, Jacobian-vector products."""
+    """Oracle calls so far, counted per sample: values of g, Jacobians of g, Jacobian-vector products."""
 
     g: int = 0
     j: int = 0
@@ -38,9 +38,9 @@ class Report:
     samples: int
     oracle: Oracle
     skipped: bool
-    f: Tensor | None  # (B,) f_i at the u that weighted the gradient
+    f: Tensor | None  # (B,) f_i at the u that weighed the gradient
     u: Tensor | None  # (B, dim) the new rows
-    g: Tensor | None  # (B, dim) the fresh look at w_t
+    g: Tensor | None  # (B, dim) the fresh probe at w_t
 
     @property
     def value(self) -> float:

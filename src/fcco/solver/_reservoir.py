@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from dataclasses import dataclass
+from typing import final
 
 import torch
 from torch import Tensor, nn
 
+from fcco.solver._state import Layout, saved
+
 
 @final
+@dataclass
 class Reservoir:
-    """Keeps w_tau (and the buffers) with tau uniform over the iterates offered so far."""
+    """Keeps w_tau (and the buffers) with tau uniform over the iterates offered so far.
 
-    def __init__(self, module: nn.Module, seed: int) -> None:
-        self._module = module
-        self._generator = torch.Generator().manual_seed(seed)
-        self.kept: dict[str, Tensor] | None = None
-        self.drawn_at = 0
+    Args:
+        random: the state of the generator behind the draws.
+        kept: the objective's state_dict at step ``drawn_at``.
+    """
 
-    def offer(self, t: int) -> None:
+    random: Tensor = saved()
+    kept: dict[str, Tensor] | None = saved(Layout.MODULE, default=None)
+    drawn_at: int = saved(default=0)
+
+    @classmethod
+    def seeded(cls, seed: int) -> Reservoir:
+        """An empty one."""
+        return cls(random=torch.Generator().manual_seed(seed).get_state())
+
+    @classmethod
+    def blank(cls) -> Reservoir:
+        """One to load a state into."""
+        return cls.seeded(0)
+
+    def after_load(self) -> None:
+        self.random = self.random.cpu()
+
+    def offer(self, module: nn.Module, t: int) -> None:
         """Take the module as it is now in place of the kept one with probability 1/t."""
-        if float(torch.rand((), generator=self._generator, dtype=torch.float64)) * t < 1.0:
-            self.kept = {name: value.detach().clone() for name, value in self._module.state_dict().items()}
+        generator = torch.Generator()
+        generator.set_state(self.random)
+        drawn = float(torch.rand((), generator=generator, dtype=torch.float64))
+        self.random = generator.get_state()
+        if drawn * t < 1.0:
+            self.kept = {name: value.detach().clone() for name, value in module.state_dict().items()}
             self.drawn_at = t
-
-    def state_dict(self) -> dict[str, Any]:
-        """The kept iterate and the generator."""
-        return {"kept": self.kept, "drawn_at": self.drawn_at, "random": self._generator.get_state()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
-        self.kept, self.drawn_at = state["kept"], state["drawn_at"]
-        self._generator.set_state(state["random"])

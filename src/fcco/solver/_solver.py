@@ -1,38 +1,51 @@
-"""Solver: carries the state, looks at the objective where the method asks, leaves z in ``p.grad``, steps."""
+"""Solver: a transaction around an engine, an estimator, an optimizer and counters."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fcco._objective import Objective
 from fcco._support import checks
 from fcco._support.interrupts import uninterrupted
 from fcco._support.module_state import Snapshot
-from fcco._support.sharded import copies, parts
-from fcco.memory._memory import Memory
-from fcco.memory._step import Pass, memory_step
-from fcco.methods._recipes import Method
+from fcco._support.parallel import gather_objects, rank_and_world
+from fcco._support.sharded import copies, joined, parts, spread
+from fcco.data import Loader
+from fcco.methods import Method
 from fcco.methods.estimators import Weights
-from fcco.methods.trackers import MSVR, Values, combine, floor
-from fcco.solver import _state as state
-from fcco.solver._arguments import check_parts, choice, start_z
-from fcco.solver._blocks import BlockTable
-from fcco.solver._diagnose import exact_figures
+from fcco.objectives import OutputObjective
+from fcco.solver._arguments import check_pair, check_parts, choice, start_z
+from fcco.solver._engine import Parts, Probed, Request, make_engine
+from fcco.solver._evaluator import Evaluator
 from fcco.solver._full_pass import FullPass
-from fcco.solver._probe import Draw, Evaluator, Look, NonFiniteError, gradients, name_blocks
-from fcco.solver._reference import Anchor, make_anchor
+from fcco.solver._gradients import NonFiniteError, gradients
+from fcco.solver._identity import check_identity, identity
 from fcco.solver._report import Diagnosis, Oracle, Report
 from fcco.solver._reservoir import Reservoir
-from fcco.solver._watch import CorrectionWatch
+from fcco.solver._state import (
+    Layout,
+    Placement,
+    check_module_state,
+    check_record,
+    cloned,
+    fork,
+    load_record,
+    save_record,
+    saved,
+    spread_module_state,
+)
+from fcco.solver._transaction import Transaction
+
+STATE_VERSION = 2
 
 
 class NonFinite(StrEnum):
@@ -47,6 +60,54 @@ class Keep(StrEnum):
 
     LAST = "last"
     UNIFORM = "uniform"
+
+
+@final
+@dataclass
+class SolverState:
+    """Everything that a solver carries between steps, besides the weights and the optimizer's own state.
+
+    Args:
+        engine: the engine's part.
+        t: how many steps were taken.
+        samples: examples drawn; ``skipped``: steps that were skipped.
+        g_calls: values of g, counted per sample; ``j_calls``: Jacobians; ``jvp_calls``: Jacobian-vector products.
+        z: one tensor per parameter; None: plain estimators keep it in ``p.grad`` only, or before the first step.
+        norm: what z in ``p.grad`` was divided by.
+        reservoir: the iterate drawn uniformly over the run.
+    """
+
+    engine: Any = saved(Layout.NESTED)
+    t: int = saved(default=0)
+    samples: int = saved(default=0)
+    skipped: int = saved(default=0)
+    g_calls: int = saved(default=0)
+    j_calls: int = saved(default=0)
+    jvp_calls: int = saved(default=0)
+    z: list[Tensor] | None = saved(Layout.PER_PARAMETER, default=None)
+    norm: Tensor | None = saved(default=None)
+    reservoir: Reservoir | None = saved(Layout.NESTED, default=None)
+
+    def charge(self, samples: int, oracle: Oracle) -> None:
+        """Count samples and oracle calls."""
+        self.samples += samples
+        self.g_calls += oracle.g
+        self.j_calls += oracle.j
+        self.jvp_calls += oracle.jvp
+
+
+@final
+@dataclass
+class Pending:
+    """A step whose gradient is in ``p.grad`` and whose weights have not moved yet.
+
+    Attributes:
+        skipped: whether something was not finite; then do not step.
+        report: what the step did, as of its end.
+    """
+
+    skipped: bool
+    report: Report
 
 
 @final
@@ -66,14 +127,15 @@ class Solver:
         optimizer: any torch optimizer over all those parameters; it finds z_t in ``p.grad``.
         method: a recipe's result, for example ``fcco.msvr_v2(alpha=0.1, beta=0.1)``.
         radius: project z onto the ball of this radius (C_F in the paper); None: do not.
-        full_pass: for methods with an anchor: a function that returns an iterator of ``(index, *data)``, the
-            arguments of ``step``; the rows that inner returns for them must SUM per block to g_i(w).
+        full_pass: for methods with a reference and for ``diagnose``: a function that returns an iterator of
+            ``(index, *data)``, the arguments of ``step``; the rows that inner returns for them must SUM per block to
+            g_i(w). None: that of the objective's data, where it has them.
         normalize: step along z/||z||, for the constant-free schedules.
-        u0: start rows, a number or (m, dim), taken literally; None: a block starts at its first look.
-        z0: start z, a number or one tensor a parameter, taken literally; None: z_1 = G_1.
+        u0: start rows, a number or (m, dim), taken literally; None: a block starts at its first probe.
+        z0: start z, a number or one tensor per parameter, taken literally; None: z_1 = G_1.
         nonfinite: raise (the default), or skip the step and count it in ``skipped``.
         keep: which iterate ``kept()`` returns.
-        seed: of the reservoir behind ``keep``.
+        seed: of the draws behind ``keep``.
 
     Example:
         >>> import fcco
@@ -105,37 +167,35 @@ class Solver:
         keep: Keep | str = Keep.LAST,
         seed: int = 0,
     ) -> None:
-        check_parts(objective, optimizer, method, full_pass)
+        check_parts(objective, optimizer, method)
+        check_pair(method, objective)
         checks.flag("normalize", normalize)
         checks.whole("seed", seed)
         if radius is not None:
             checks.positive("radius", radius)
-        self.objective, self.optimizer, self.method = objective, optimizer, method
-        self.radius, self.full_pass, self.normalize = radius, full_pass, normalize
-        self.nonfinite, self.keep = choice(NonFinite, nonfinite, "nonfinite"), choice(Keep, keep, "keep")
-        first = next(p for p in objective.parameters() if p.requires_grad)
-        like = torch.empty(0, dtype=_row_dtype(first, any(objective.log)), device=first.device)
-        self.log = torch.tensor(objective.log, device=first.device) if any(objective.log) else None
-        self._evaluator = Evaluator(objective, self.log, like.dtype, optimizer)
-        self.parameters = self._evaluator.parameters
-        decays = method.tracker.decay(1) != 1.0
-        self.table = BlockTable(objective.num_blocks, objective.dim, like=like, log=self.log, decays=decays)
-        self.t = self.samples = self.skipped = 0
-        self.oracle = Oracle()
-        self.previous: list[Tensor] | None = None  # w_{t-1}
-        self.anchor: Anchor | None = None
-        self._renew = False
-        self._anchored_at = 0
-        given = None if z0 is None else start_z(z0, self.parameters)
-        self._z = given if method.estimator.remembers else None
-        self._norm: Tensor | None = None  # what z in p.grad was divided by
-        self.memory: Memory | None = None  # of the output memory; its loader sets it
-        self._watch = CorrectionWatch(self.log) if isinstance(method.tracker, MSVR) else None
-        if u0 is not None:
-            if method.memory is not None:
-                raise ValueError(f"u0 must be None for {method.name}: it tracks no u, got {u0!r}")
-            self.table.fill(u0)
-        self._reservoir = Reservoir(objective, seed) if self.keep is Keep.UNIFORM else None
+        self.objective = objective
+        self.optimizer = optimizer
+        self.radius = radius
+        self.normalize = normalize
+        self.nonfinite = choice(NonFinite, nonfinite, "nonfinite")
+        self.keep = choice(Keep, keep, "keep")
+        self._evaluator = Evaluator(objective, optimizer)
+        self._engine = make_engine(
+            Parts(
+                objective=objective,
+                method=method,
+                evaluator=self._evaluator,
+                full_pass=_full_pass_of(objective, method, full_pass),
+                u0=u0,
+                raises=self.nonfinite is NonFinite.RAISE,
+            )
+        )
+        self.state = SolverState(self._engine.state)
+        if z0 is not None and method.estimator.remembers:
+            self.state.z = start_z(z0, self.parameters)
+        if self.keep is Keep.UNIFORM:
+            self.state.reservoir = Reservoir.seeded(seed)
+        self._is_pending = False
         if radius is None and getattr(method.tracker, "single_point", False):
             warnings.warn(
                 f"the theory of {method.name} needs a bounded step: give the Solver a radius (the paper's C_F)",
@@ -144,271 +204,382 @@ class Solver:
 
     # ------------------------------------------------------------------ the algorithm box
 
-    def step(self, index: Any, *data: Any) -> Report:
+    def step(self, index: Any, *data: Any, chunk: int | None = None) -> Report:
         """Take one step.
 
         Args:
-            index: (B,) the blocks drawn, each once.
-            data: their samples, handed to ``objective.inner``.
+            index: a batch of :meth:`loader`; or (B,) the blocks drawn, each once.
+            data: the blocks' samples, handed to ``objective.inner``; with a batch nothing.
+            chunk: take the batch in pieces of so many examples (of a ready objective) or blocks (of your own), at
+                the price of a second forward pass; None: at once.
 
         Raises:
             NonFiniteError: where g, f or the gradient is not finite; names the blocks.
         """
+        with self._gradient((index, *data), chunk, stacklevel=5) as pending:
+            if not pending.skipped:
+                self.optimizer.step()
+        return pending.report
+
+    def gradient(self, index: Any, *data: Any, chunk: int | None = None) -> AbstractContextManager[Pending]:
+        """The seam: within the block z is in ``p.grad``, and your own ``optimizer.step()`` takes the step.
+
+        The step is committed when the block ends, and dropped where the block raises. ``pending.skipped`` says that
+        something was not finite (with ``nonfinite="skip"``): then do not step. Arguments as of :meth:`step`.
+
+        Example:
+            >>> import fcco
+            >>> w = torch.nn.Parameter(torch.ones(1))
+            >>> f = fcco.objective(
+            ...     lambda i: w.expand(len(i), 1), lambda i, u: u.square().squeeze(1), num_blocks=2, parameters=[w]
+            ... )
+            >>> optimizer = torch.optim.SGD([w], lr=0.25)
+            >>> solver = Solver(f, optimizer, fcco.sox(alpha=0.5, beta=0.5))
+            >>> with solver.gradient([0, 1]) as pending:
+            ...     if not pending.skipped:
+            ...         optimizer.step()
+            >>> w.item(), solver.t
+            (0.5, 1)
+        """
+        return self._gradient((index, *data), chunk, stacklevel=4)
+
+    @contextmanager
+    def _gradient(self, data: tuple[Any, ...], chunk: int | None, stacklevel: int) -> Iterator[Pending]:
+        if self._is_pending:
+            raise RuntimeError("a step is pending: leave its `with solver.gradient(...)` block before the next one")
         self._evaluator.check_trained()
-        if self.method.memory is not None:
-            return memory_step(self, data)
-        index = self.table.check(index)
+        self._is_pending = True
         try:
-            with self._all_or_nothing() as before:
-                return self._step(self.t + 1, index, data, before)
-        except NonFiniteError:
-            if self.nonfinite is NonFinite.RAISE:
-                raise
-        self.samples += self._evaluator.samples(index, data)
-        self.skipped += 1
-        return Report(self.t, self.samples, self.oracle, True, None, None, None)
+            with Transaction() as transaction:
+                before = self._begin(transaction)
+                request = Request(self.t + 1, data, chunk, before)
+                try:
+                    with torch.enable_grad():
+                        probed = self._estimate(request, transaction)
+                except NonFiniteError:
+                    if self.nonfinite is NonFinite.RAISE:
+                        raise
+                    transaction.roll_back()
+                    self.state.samples += self._engine.samples(request)
+                    self.state.skipped += 1
+                    yield Pending(True, Report(self.t, self.samples, self.oracle, True, None, None, None))
+                    return
+                with uninterrupted():
+                    self._move(request.t, probed)
+                    yield Pending(False, self._report(request.t, probed))
+                    self._commit(request.t, probed)
+                    transaction.commit()
+            self._engine.after_step(self.t, stacklevel)
+        finally:
+            self._is_pending = False
 
-    def _step(self, t: int, index: Tensor, data: tuple[Any, ...], before: Snapshot) -> Report:
-        method = self.method
-        if self.previous is None and (method.tracker.looks_back or method.estimator.looks_back):
-            self.previous = copies(self.parameters)  # w_0 = w_1
-        if self._anchor_is_due(t):
-            self._renew_anchor(t)
-        u, new = self.table.read(index)  # u_{t-1}
-        c = method.tracker.coefficients(t, self.table.owned / index.shape[0], u)
-        k = self._first_weights(method.estimator.weights(t))
-        draw = Draw(self._evaluator, index, data, self.table.owned * self.table.world / self.table.num_blocks, before)
-        self._evaluator.begin()
-        tangents, log = None if c.jvp is None else self._moved(), self._evaluator.components
-
-        def update(g: Tensor, previous: Tensor | None, anchor: Tensor | None, jvp: Tensor | None) -> Tensor:
-            full = None if c.full is None or self.anchor is None else self.anchor.g[self.table.local(index)]
-            u_t = combine(c, Values(u, g, previous, anchor, full, jvp), log)
-            return self._evaluator.project(_first(new, g, u_t))
-
-        def weighing(rows: Tensor, g: Tensor) -> Tensor:
-            return floor(rows, g, c.beta, log)
-
-        previous = anchor = None
-        if method.lag == 1:
-            now = draw.look(None, lambda g, _: weighing(_first(new, g, u), g), k.now, tangents)
-            if c.previous is not None or k.previous is not None:
-                u_earlier = _first(new, now.g, self.table.read_earlier(index))  # u_{t-2}
-                previous = draw.look(self.previous, lambda g, _: weighing(u_earlier, g), k.previous)
-            if self.anchor is not None and (c.anchor is not None or k.anchor is not None):
-                u_anchor = self.anchor.u[self.table.local(index)]  # u_{tau-1}
-                anchor = draw.look(self.anchor.weights, lambda _, __: u_anchor, k.anchor)
-            u_t = update(now.g, previous and previous.g, anchor and anchor.g, now.jvp)
+    def _estimate(self, request: Request, transaction: Transaction) -> Probed:
+        """Probe, track, estimate: z_t is in ``p.grad`` after it, and nothing is stored yet."""
+        estimator = self.method.estimator
+        renewal = self._engine.prepare(request.t, self.state.samples)
+        if renewal is not None:
+            self.state.charge(renewal.samples, Oracle(g=renewal.samples, j=renewal.samples))
+            if self.state.z is None:
+                self.state.z = copies(renewal.gradient)
+        if estimator.remembers and self.state.z is None:
+            weights = estimator.start(request.t)
         else:
-            if c.previous is not None or k.previous is not None:
-                memoryless = method.tracker.memoryless
-                previous = draw.look(
-                    self.previous, lambda g, _: weighing(g if memoryless else _first(new, g, u), g), k.previous
-                )
-            seen = None if previous is None else previous.g
-            now = draw.look(None, lambda g, jvp: update(g, seen, None, jvp), k.now, tangents)
-            u_t = now.weighed_at()
-        draw.seen.append(u_t)
-        self._finish_z(k, draw)
-        looks = [look for look in (now, previous, anchor) if look is not None]
-        report = self._commit(t, draw, _first(new, now.g, u), u_t, looks)
-        if self._watch is not None:
-            self._watch.look(t, c, Values(u, now.g, previous and previous.g, jvp=now.jvp), new)
-        return report
+            weights = estimator.weights(request.t)
+        probed = self._engine.probe(request, weights, transaction)
+        self._make_z(weights, probed)
+        return probed
 
-    def _finish_z(self, k: Weights, draw: Draw | Pass) -> None:
-        """``p.grad`` holds the scaled sum of G's: make it z_t, projected; nothing is stored yet."""
-        self._evaluator.refuse_strangers()
+    def _make_z(self, k: Weights, probed: Probed) -> None:
+        """``p.grad`` holds the weighted sum of gradients: make it z_t, projected, or Nesterov's mixture."""
+        evaluator = self._evaluator
+        evaluator.check_foreign_parameters()
         grads = gradients(self.parameters)
-        everywhere = True if self.table.world == 1 else self._evaluator.average(grads, draw.finite.all())
-        watched = [*grads, *draw.seen]
-        if self._z is not None and k.z != 0.0:
-            torch._foreach_add_(grads, self._z, alpha=k.z)
-        if self.anchor is not None and k.full is not None:
-            torch._foreach_add_(grads, self.anchor.gradient, alpha=k.full)
-        if self.radius is not None or self.normalize:
-            norm = self._evaluator.norm(grads)
-            watched.append(norm)  # z / inf would be a step that stands still
+        finite_everywhere = True
+        if rank_and_world()[1] > 1:
+            finite_everywhere = bool(evaluator.average(grads, probed.finite()))
+        fresh = None
+        if k.lookahead is not None:
+            fresh = copies(grads)
+        if self.state.z is not None and k.z != 0.0:
+            torch._foreach_add_(grads, self.state.z, alpha=k.z)
+        if k.full is not None and probed.full_gradient is not None:
+            torch._foreach_add_(grads, probed.full_gradient, alpha=k.full)
+        watched = [*grads, *probed.seen, *self._project(grads)]
+        if not (evaluator.all_finite(watched) and finite_everywhere):
+            raise probed.blame()
+        if self.method.estimator.remembers:
+            # A copy beside the old one, before the optimizer, which may write into p.grad.
+            self.state.z = copies(grads)
+        if fresh is not None:
+            torch._foreach_mul_(grads, k.lookahead)
+            torch._foreach_add_(grads, fresh, alpha=k.fresh)
+            self._project(grads)
+
+    def _project(self, grads: list[Tensor]) -> list[Tensor]:
+        """Put z onto the ball, in place; the norm, where one was taken: z / inf would be a step that stands still."""
+        if self.radius is None and not self.normalize:
+            return []
+        norm = self._evaluator.norm(grads)
         if self.radius is not None:
             torch._foreach_mul_(grads, (self.radius / norm).clamp(max=1.0))
-        if not (self._evaluator.all_finite(watched) and bool(everywhere)):
-            self._raise_nonfinite(draw)
+        return [norm]
 
-    def _commit(self, t: int, draw: Draw, u_old: Tensor, u_t: Tensor, looks: list[Look]) -> Report:
-        """Take the optimizer's step and store u_t, z_t and w_t; nothing before this line was kept."""
-        now, index = looks[0], draw.index
-        drawn, decay = self._evaluator.samples(index, draw.data), self.method.tracker.decay(t)
-        with uninterrupted():
-            self._move(t, draw)
-            self.table.write(index, u_old, u_t, decay)  # only now: the optimizer may have raised
-            self.samples += drawn
-            self.oracle = self.oracle.plus(
-                g=drawn * len(looks),
-                j=drawn * sum(look.f is not None for look in looks),
-                jvp=drawn * sum(look.jvp is not None for look in looks),
-            )
-            self.t = t
-        return Report(t, self.samples, self.oracle, False, now.f, u_t, now.g)
-
-    def _move(self, t: int, draw: Draw | Pass) -> None:
-        """Keep z_t and w_t, and let the optimizer step from there.
-
-        Both are copies beside the old ones, not over them: ``_all_or_nothing`` goes back to those where the optimizer
-        raises. They are made before it, since it may write into ``p.grad`` as well as into the weights.
-        """
-        draw.settle()
-        grads = gradients(self.parameters)
-        if self.method.estimator.remembers:
-            self._z = copies(grads)
-        if self.previous is not None:
-            self.previous = copies(self.parameters) if draw.now is None else draw.now
-        if self._reservoir is not None:
-            self._reservoir.offer(t)
+    def _move(self, t: int, probed: Probed) -> None:
+        """The last things before the weights move: w_t becomes w_{t-1}, the reservoir is offered w_t."""
+        self._engine.keep_weights(probed.weights)
+        if self.state.reservoir is not None:
+            self.state.reservoir.offer(self.objective, t)
         if self.normalize:
+            grads = gradients(self.parameters)
             norm = self._evaluator.norm(grads)
-            self._norm = torch.where(norm > 0, norm, 1.0)
-            torch._foreach_div_(grads, self._norm)
-        self.optimizer.step()
+            self.state.norm = torch.where(norm > 0, norm, 1.0)
+            torch._foreach_div_(grads, self.state.norm)
 
-    def _first_weights(self, k: Weights) -> Weights:
-        """z_1 = G_1 where no z_0 was given."""
-        if self._z is not None or not self.method.estimator.remembers:
-            return k
-        return replace(k, z=0.0, now=1.0, previous=None if k.previous is None else 0.0)
+    def _report(self, t: int, probed: Probed) -> Report:
+        oracle = self.oracle.plus(probed.oracle.g, probed.oracle.j, probed.oracle.jvp)
+        return Report(t, self.samples + probed.samples, oracle, False, probed.f, probed.u, probed.g)
 
-    def _moved(self) -> list[Tensor]:
-        assert self.previous is not None
-        with torch.no_grad():
-            return [p - before for p, before in zip(self.parameters, self.previous, strict=True)]
-
-    # ------------------------------------------------------------------ the anchor of the finite-sum forms
-
-    def renew_anchor(self) -> None:
-        """Renew the anchor at the next step, whatever the period; u is left alone (a new stage does this)."""
-        self._renew = self.method.period is not None and self.t > 0
-
-    def _anchor_is_due(self, t: int) -> bool:
-        period = self.method.period
-        if period is None:
-            return False
-        return self.anchor is None or self._renew or t - self._anchored_at >= period
-
-    def _renew_anchor(self, t: int) -> None:
-        """tau = t: w_tau, g(w_tau), u_{tau-1} and Gfull; the very first pass also gives u_0 and z_0."""
-        assert self.full_pass is not None
-        beta = self.method.tracker.coefficients(t, 1.0, self.table.rows).beta
-        self.anchor, samples = make_anchor(self._evaluator, self.table, self.full_pass, beta)
-        if self._z is None:
-            self._z = [gradient.clone() for gradient in self.anchor.gradient]
-        self._anchored_at, self._renew = t, False
-        self.samples += samples
-        self.oracle = self.oracle.plus(g=samples, j=samples)
+    def _commit(self, t: int, probed: Probed) -> None:
+        """Store u_t and count: only now, since the optimizer may have raised."""
+        probed.commit()
+        self.state.charge(probed.samples, probed.oracle)
+        self.state.t = t
 
     # ------------------------------------------------------------------ failing without a trace
 
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[Snapshot]:
-        """Where the step fails: weights, u, z, buffers, random state and counters as they were before it."""
-        names = ("t", "samples", "oracle", "anchor", "previous", "_z", "_norm", "_renew", "_anchored_at")
-        before = {name: getattr(self, name) for name in names}
-        visited = self.table.visited.clone() if self._anchor_is_due(self.t + 1) else None
-        z = None if self.method.estimator.remembers else [p.grad for p in self.parameters]  # it lies nowhere else
-        reservoir = None if self._reservoir is None else self._reservoir.state_dict()
-        saved = self._evaluator.module_state.capture()
-        try:
-            with torch.enable_grad():
-                yield saved
-        except BaseException:
-            if self.t > before["t"]:  # a Ctrl-C that was held back until the step was taken
-                raise
-            with uninterrupted():
-                for name, value in before.items():
-                    setattr(self, name, value)
-                if visited is not None:
-                    self.table.unfill(visited)
-                if self._reservoir is not None and reservoir is not None:
-                    self._reservoir.load_state_dict(reservoir)
-                for p, gradient in zip(self.parameters, z or [None] * len(self.parameters), strict=True):
-                    p.grad = gradient
-                self._evaluator.module_state.restore(saved)
-            raise
+    def _begin(self, transaction: Transaction) -> Snapshot:
+        """From here on the step works on a fork of the state; where it fails, everything is as it was."""
+        before = self.state
+        snapshot = self._evaluator.module_state.capture()
+        grads: list[Any] = [None] * len(self.parameters)
+        if not self.method.estimator.remembers:  # z lies nowhere else
+            grads = [p.grad for p in self.parameters]
+        transaction.on_failure(self._put_back, before, grads, snapshot)
+        self.state = fork(before)
+        return snapshot
 
-    def _raise_nonfinite(self, draw: Draw | Pass) -> None:
-        bad = draw.index[~draw.finite].tolist()
-        if bad:
-            raise NonFiniteError(f"g, f or u is not finite for {name_blocks(bad)}", bad)
-        bad = draw.culprits()
-        if bad:
-            raise NonFiniteError(f"the gradient is not finite for {name_blocks(bad)}", bad)
-        if self.table.world > 1:
-            raise NonFiniteError("g, f, u or the gradient is not finite on another rank, or in the sum over ranks", [])
-        blocks = draw.index.tolist()
-        raise NonFiniteError(f"the gradient is not finite for some of {name_blocks(blocks)}", blocks)
+    def _put_back(self, before: SolverState, grads: list[Any], snapshot: Snapshot) -> None:
+        self.state = before
+        for p, gradient in zip(self.parameters, grads, strict=True):
+            p.grad = gradient
+        self._evaluator.module_state.restore(snapshot)
 
-    # ------------------------------------------------------------------ looking at it
+    # ------------------------------------------------------------------ data
+
+    def loader(
+        self,
+        blocks: int,
+        samples: int,
+        *,
+        seed: int = 0,
+        steps_per_epoch: int | None = None,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+    ) -> Loader:
+        """The loader that suits objective and method: ``for batch in solver.loader(...): solver.step(batch)``.
+
+        Args:
+            blocks: B1, blocks per step over all ranks.
+            samples: B2; the docstring of :mod:`fcco.data` says what it counts for each kind of data.
+            seed: of the loader's own generator.
+            steps_per_epoch: batches per iteration; None: as many as draw about N examples in all.
+            num_workers: processes that fetch from a data set; they change nothing in what is drawn.
+            pin_memory: put batches into pinned memory, where there is an accelerator to pin for.
+        """
+        return self._engine.loader(
+            blocks,
+            samples,
+            seed=seed,
+            steps_per_epoch=steps_per_epoch,
+            num_workers=num_workers,
+            pin_memory=pin_memory,
+        )
+
+    # ------------------------------------------------------------------ reading it
+
+    @property
+    def state(self) -> SolverState:
+        """Everything that is carried between steps; the engine's part is the engine's own record."""
+        return self._state
+
+    @state.setter
+    def state(self, state: SolverState) -> None:
+        self._state = state
+        self._engine.state = state.engine
+
+    @property
+    def method(self) -> Method:
+        """The method; a stage may replace it by one with other rates."""
+        return self._engine.method
+
+    @method.setter
+    def method(self, method: Method) -> None:
+        self._engine.method = method
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Everything that is trained."""
+        return self._evaluator.parameters
+
+    @property
+    def t(self) -> int:
+        """How many steps were taken."""
+        return self.state.t
+
+    @property
+    def samples(self) -> int:
+        """Examples drawn so far."""
+        return self.state.samples
+
+    @property
+    def skipped(self) -> int:
+        """Steps that were skipped because something was not finite."""
+        return self.state.skipped
+
+    @property
+    def oracle(self) -> Oracle:
+        """Oracle calls so far."""
+        return Oracle(self.state.g_calls, self.state.j_calls, self.state.jvp_calls)
 
     @property
     def correction_share(self) -> float | None:
-        """rho of :class:`fcco.watch.CorrectionWatch`: above 0.5 MSVR's correction does harm; None: not known yet."""
-        return None if self._watch is None else self._watch.rho
+        """rho: above 0.5 MSVR's correction does harm; None: not known (yet), or another tracker."""
+        watch = getattr(self.state.engine, "watch", None)
+        if watch is None:
+            return None
+        rho: float | None = watch.rho
+        return rho
 
     @property
     def z(self) -> list[Tensor] | None:
-        """z_t, a tensor a parameter; None before the first step. Plain estimators keep it in ``p.grad`` only.
+        """z_t, one tensor per parameter; None before the first step. Plain estimators keep it in ``p.grad`` only.
 
         Of parameters that fully_shard has spread over ranks: this rank's parts.
         """
-        if self._z is not None:
-            return self._z
+        if self.state.z is not None:
+            return self.state.z
+        grads = self._gradients_as_z()
+        if grads is None or self.state.norm is None:
+            return grads
+        return [gradient * self.state.norm for gradient in grads]
+
+    def _gradients_as_z(self) -> list[Tensor] | None:
+        """z of a plain estimator, as it lies in ``p.grad``."""
         grads = parts(p.grad for p in self.parameters if p.grad is not None)
-        if self.t == 0 or len(grads) < len(self.parameters):
+        if self.method.estimator.remembers or self.t == 0 or len(grads) < len(self.parameters):
             return None
-        return grads if self._norm is None else [gradient * self._norm for gradient in grads]
+        return grads
 
     def u(self) -> Tensor:
         """The rows u_t of this rank's blocks (m, dim); rows of blocks never visited are zero."""
-        return self.table.current()[0].clone()
+        return self._engine.rows()
 
     def kept(self) -> dict[str, Tensor]:
         """The objective's ``state_dict`` at the iterate that ``keep`` chose (weights and buffers)."""
-        chosen = None if self._reservoir is None else self._reservoir.kept
-        source = self.objective.state_dict() if chosen is None else chosen
+        source = self.objective.state_dict()
+        reservoir = self.state.reservoir
+        if reservoir is not None and reservoir.kept is not None:
+            source = reservoir.kept
         return {name: value.clone() for name, value in source.items()}
 
     def diagnose(self, full_pass: FullPass | None = None) -> Diagnosis:
         """Exact F, ||grad F||, tracking error and ||z - grad F|| from two passes over all data; changes nothing."""
-        passes = self.full_pass if full_pass is None else full_pass
-        if passes is None:
-            raise ValueError("diagnose needs a full_pass, here or in the Solver; got None")
-        return exact_figures(self._evaluator, self.table, passes, self.z)
+        return self._engine.diagnose(full_pass, self.z)
+
+    def renew_reference(self) -> None:
+        """Renew the reference of a finite-sum form at the next step, whatever the period; a new stage does this."""
+        self._engine.renew_reference()
 
     # ------------------------------------------------------------------ resuming
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs, in plain values and tensors (call it on every rank)."""
-        return state.solver_state(self) | ({} if self.memory is None else {"memory": self.memory.state_dict()})
+        grads = self._gradients_as_z()
+        if grads is not None:
+            grads = [cloned(joined(gradient, p)) for gradient, p in zip(grads, self.parameters, strict=True)]
+        return {
+            "version": STATE_VERSION,
+            "of": self._identity(),
+            "state": save_record(self.state, self._place()),
+            "gradients": grads,
+            "objective": cloned(self.objective.state_dict()),
+            "optimizer": cloned(self.optimizer.state_dict()),
+            "random": gather_objects(self._evaluator.module_state.randomness.state_dict()),
+        }
 
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state; a state that does not fit is refused and nothing is changed."""
-        if isinstance(saved, dict) and ("memory" in saved) != (self.memory is not None):
-            raise ValueError("the state and this solver differ in whether a MemoryLoader was made for them")
-        if self.memory is not None:
-            self.memory.check(saved["memory"])
-        state.load_solver_state(self, saved)
-        if self.memory is not None:
-            self.memory.load_state_dict(saved["memory"])
+        place = self._place()
+        self._check(state, place)
+        self.objective.load_state_dict(spread_module_state(self.objective, state["objective"]))
+        self.optimizer.load_state_dict(self._spread_optimizer(state["optimizer"]))
+        self.state = load_record(self.state, state["state"], place)
+        self._engine.after_load()
+        grads = state["gradients"] or [None] * len(self.parameters)
+        for p, gradient in zip(self.parameters, grads, strict=True):
+            p.grad = None if gradient is None else spread(gradient.to(p.device, copy=True), p)
+        if place.rank < len(state["random"]):
+            self._evaluator.module_state.randomness.load_state_dict(state["random"][place.rank])
+
+    def _check(self, state: Any, place: Placement) -> None:
+        if not isinstance(state, dict):
+            raise TypeError(f"the state must be a dict, got {type(state).__name__}")
+        if state.get("version") != STATE_VERSION:
+            raise ValueError(
+                f"the state has version {state.get('version')}, this fcco reads version {STATE_VERSION}: states of fcco "
+                "0.1 cannot be resumed"
+            )
+        wanted = ("of", "state", "gradients", "objective", "optimizer", "random")
+        missing = [name for name in wanted if name not in state]
+        if missing:
+            raise ValueError(f"the state is not one of a Solver: it lacks {', '.join(missing)}")
+        check_identity(self._identity(), state["of"])
+        check_record(self.state, state["state"], place)
+        self._engine.check_state(state["state"]["engine"])
+        check_module_state(self.objective, state["objective"])
+        groups = [len(group["params"]) for group in state["optimizer"]["param_groups"]]
+        mine = [len(group["params"]) for group in self.optimizer.param_groups]
+        if groups != mine:
+            raise ValueError(f"the state's optimizer has parameter groups of sizes {groups}, this one of {mine}")
+
+    def _identity(self) -> dict[str, Any]:
+        return identity(self.objective, self.method, self.optimizer, self.keep)
+
+    def _place(self) -> Placement:
+        rank, world = rank_and_world()
+        return Placement(
+            rank=rank,
+            world=world,
+            num_blocks=self.objective.num_blocks,
+            device=self._evaluator.device,
+            parameters=self.parameters,
+            module=self.objective,
+        )
+
+    def _spread_optimizer(self, state: dict[str, Any]) -> dict[str, Any]:
+        """A state of the optimizer, copied (torch takes the tensors over as they are) and laid out over ranks."""
+        copied: dict[str, Any] = cloned(state)
+        places = [p for group in self.optimizer.param_groups for p in group["params"]]
+        for place, entries in copied["state"].items():
+            for name, value in entries.items():
+                if isinstance(value, Tensor):
+                    entries[name] = spread(value, places[place])
+        return copied
 
     def __repr__(self) -> str:
-        size = f"m={self.table.num_blocks}, dim={self.table.dim}"
-        return f"Solver({type(self.objective).__name__}({size}), {self.method}, step {self.t})"
+        objective = self.objective
+        size = f"m={objective.num_blocks}, dim={objective.dim}"
+        return f"Solver({type(objective).__name__}({size}), {self.method}, step {self.t})"
 
 
-def _row_dtype(parameter: Tensor, log: bool) -> torch.dtype:
-    """Rows in the parameters' precision, single at least; log u in double: exponents of hundreds need its digits."""
-    double = log and parameter.device.type != "mps"  # which has no double precision
-    return torch.float64 if double else torch.promote_types(parameter.dtype, torch.float32)
-
-
-def _first(new: Tensor | None, g: Tensor, u: Tensor) -> Tensor:
-    """Rows of u, with g where a block is met for the first time (None: nowhere)."""
-    return u if new is None else torch.where(new.unsqueeze(1), g, u)
+def _full_pass_of(objective: Objective, method: Method, given: FullPass | None) -> FullPass | None:
+    """The pass that was given, or that of the objective's data; refused where a method needs one and there is none."""
+    if given is not None:
+        if not callable(given):
+            raise TypeError(f"full_pass must be a function that returns an iterator, got {given!r}")
+        return given
+    if isinstance(objective, OutputObjective):
+        return objective.full_pass
+    if method.finite_sum:
+        raise ValueError(f"full_pass must be given for {method.name}: it renews its reference from all data")
+    return None

@@ -6,8 +6,7 @@ before, because it stays in the solver. A boundary that changes no rate changes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, final
 
 import torch
@@ -16,6 +15,8 @@ from fcco._support import checks
 from fcco.methods.stages import Stage
 from fcco.solver._report import Report
 from fcco.solver._solver import Solver
+from fcco.solver._state import fork
+from fcco.solver._transaction import Transaction
 
 
 @final
@@ -64,26 +65,34 @@ class StageWise:
                     f"mu is {mu}, so the optimizer's weight_decay must be {mu} in every parameter group, "
                     f"got {group.get('weight_decay', 0.0)}"
                 )
-        self.solver, self.stages, self.drawn = solver, list(stages), drawn
+        self.solver = solver
+        self.stages = list(stages)
+        self.drawn = drawn
         self._method = solver.method  # as it was before the first stage
         self._generator = torch.Generator().manual_seed(seed)
-        self.stage, self._left = -1, 0
+        self.stage = -1
+        self._left = 0
 
     @property
     def finished(self) -> bool:
         """Whether the last step of the last stage was taken."""
         return self._left == 0 and self.stage == len(self.stages) - 1
 
-    def step(self, index: Any, *data: Any) -> Report:
+    def step(self, index: Any, *data: Any, chunk: int | None = None) -> Report:
         """One solver step; enters the next stage where the last one is through."""
         if self.finished:
             raise ValueError(f"all {len(self.stages)} stages are through; step has nothing left to run")
-        with self._all_or_nothing():
+        taken = self.solver.t
+        with Transaction() as transaction:
             if self._left == 0:
+                self._guard(transaction)
                 self._enter(self.stage + 1)
-            report = self.solver.step(index, *data)
-        self._left -= not report.skipped
-        return report
+            try:
+                return self.solver.step(index, *data, chunk=chunk)
+            finally:
+                if self.solver.t > taken:  # also where a Ctrl-C was held back until the step was taken
+                    transaction.commit()
+                    self._left -= 1
 
     def _enter(self, stage: int) -> None:
         self._take_rates(stage)
@@ -91,28 +100,22 @@ class StageWise:
             group["lr"] = self.stages[stage].lr
         self._left = self._length()
         if stage > 0:
-            self.solver.renew_anchor()
+            self.solver.renew_reference()
 
     def _take_rates(self, stage: int) -> None:
-        self.stage, method = stage, self._method
+        self.stage = stage
+        method = self._method
         if stage >= 0:
             method = method.with_rates(alpha=self.stages[stage].alpha, beta=self.stages[stage].beta)
         self.solver.method = method
 
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
+    def _guard(self, transaction: Transaction) -> None:
         """Where the step fails, the stage that it was to begin has not begun."""
-        solver, before = self.solver, self.state_dict()
-        groups = solver.optimizer.param_groups
-        renew, rates = solver._renew, [group["lr"] for group in groups]
-        try:
-            yield
-        except BaseException:
-            self.load_state_dict(before)
-            solver._renew = renew
-            for group, lr in zip(groups, rates, strict=True):
-                group["lr"] = lr
-            raise
+        solver = self.solver
+        transaction.on_failure(self.load_state_dict, self.state_dict())
+        transaction.on_failure(setattr, solver, "state", fork(solver.state))
+        for group in solver.optimizer.param_groups:
+            transaction.on_failure(group.update, {"lr": group["lr"]})
 
     def _length(self) -> int:
         steps = self.stages[self.stage].steps

@@ -1,192 +1,260 @@
-"""A solver's state as plain values and tensors, and back."""
+"""The record of what a solver carries between steps, and the walks over it: save, check, load, fork, move.
+
+A record is a dataclass whose fields say how they are laid out over ranks (:func:`saved`) or that they follow from the
+others (:func:`derived`). Saving, checking, loading, rolling back and moving to a device walk these fields and know none
+of them by name, so a new field is one line. Values are replaced, not written: a step works on a :func:`fork` and
+the old record stays as it was until the step is committed. What must be written in place is written at the
+commit, last.
+"""
 
 from __future__ import annotations
 
-from dataclasses import astuple
-from typing import TYPE_CHECKING, Any
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum, auto
+from typing import Any, NamedTuple, TypeVar, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fcco._support.module_state import copy_into
-from fcco._support.parallel import gather_objects
-from fcco._support.sharded import joined, part, parts, spread, whole
-from fcco.solver._reference import Anchor
-from fcco.solver._report import Oracle
+from fcco._support.parallel import gather_objects, gather_rows
+from fcco._support.sharded import joined, part, spread, whole
 
-if TYPE_CHECKING:
-    from fcco.solver._solver import Solver
-
-_PLAIN = ("t", "samples", "skipped", "_renew", "_anchored_at")
-_NESTED = (
-    "kind",
-    "oracle",
-    "objective",
-    "optimizer",
-    "table",
-    "z",
-    "norm",
-    "previous",
-    "anchor",
-    "reservoir",
-    "random",
-)
+_Record = TypeVar("_Record")
 
 
-def _kind(solver: Solver) -> list[Any]:
-    method, optimizer = solver.method, type(solver.optimizer).__name__
-    return [method.name, type(method.tracker).__name__, type(method.estimator).__name__, method.lag, optimizer]
+class Layout(Enum):
+    """How a value is laid out over ranks, hence how it is saved and loaded."""
+
+    SAME = auto()  #: every rank has the same value
+    PER_PARAMETER = auto()  #: one tensor per parameter, sharded as the parameter is
+    PER_BLOCK = auto()  #: (owned, ...) one row per block that this rank owns
+    PER_RANK = auto()  #: each rank has a value of its own
+    BY_OWNER = auto()  #: :class:`OwnedRows`, of which each rank takes those of its blocks
+    MODULE = auto()  #: a state_dict of the objective
+    NESTED = auto()  #: another record
 
 
-def _z(solver: Solver) -> list[Tensor] | None:
-    """z where it lies: plain estimators keep it in ``p.grad`` only."""
-    if solver.method.estimator.remembers:
-        return solver._z
-    grads = parts(p.grad for p in solver.parameters if p.grad is not None)
-    return grads if solver.t > 0 and len(grads) == len(solver.parameters) else None
+def saved(layout: Layout = Layout.SAME, *, record: type | None = None, **default: Any) -> Any:
+    """A field that a checkpoint holds.
+
+    Args:
+        layout: how it lies over ranks.
+        record: the class of a nested record that may be None.
+        default: ``default=`` or ``default_factory=``, as of :func:`dataclasses.field`.
+    """
+    return field(metadata={"layout": layout, "record": record}, **default)
 
 
-def solver_state(solver: Solver) -> dict[str, Any]:
-    """Everything that a resumed run needs; collective under torch.distributed."""
-    state: dict[str, Any] = {name: getattr(solver, name) for name in _PLAIN}
-    anchor = solver.anchor
-    return state | {
-        "kind": _kind(solver),
-        "oracle": astuple(solver.oracle),
-        "objective": _cloned(solver.objective.state_dict()),
-        "optimizer": _cloned(solver.optimizer.state_dict()),
-        "table": solver.table.state_dict(),
-        "z": _whole(_z(solver), solver),
-        "norm": _cloned(solver._norm),
-        "previous": _whole(solver.previous, solver),
-        "anchor": None
-        if anchor is None
-        else {
-            "weights": _whole(anchor.weights, solver),
-            "gradient": _whole(anchor.gradient, solver),
-            "g": solver.table._gather(anchor.g),
-            "u": solver.table._gather(anchor.u),
-        },
-        "reservoir": None if solver._reservoir is None else _cloned(solver._reservoir.state_dict()),
-        "random": gather_objects(solver._evaluator.module_state.randomness.state_dict()),
-        "watch": None if solver._watch is None else gather_objects(solver._watch.state_dict()),
-    }
+def derived(**default: Any) -> Any:
+    """A field that follows from the others; the record's ``after_load`` makes it anew."""
+    return field(metadata={"layout": None}, **default)
 
 
-def load_solver_state(solver: Solver, state: dict[str, Any]) -> None:
-    """Go on from a saved state; refused before anything is changed where it does not fit."""
-    _refuse(solver, state)
-    rank, world = solver.table.rank, solver.table.world
-    solver.objective.load_state_dict(_spread(state["objective"], solver))
-    solver.optimizer.load_state_dict(_optimizer_state(state["optimizer"], solver))
-    solver.table.load_state_dict(state["table"])
-    for name in _PLAIN:
-        setattr(solver, name, state[name])
-    solver.oracle = Oracle(*state["oracle"])
-    z = _like(state["z"], solver.parameters)
-    if solver.method.estimator.remembers:
-        solver._z = z
-    else:
-        for place, p in enumerate(solver.parameters):
-            p.grad = None if z is None else joined(z[place], p)
-    solver._norm = None if state["norm"] is None else state["norm"].to(solver.table.device)
-    solver.previous = _like(state["previous"], solver.parameters)
-    saved = state["anchor"]
-    if saved is None:
-        solver.anchor = None
-    else:
-        weights, gradient = (
-            _like(saved["weights"], solver.parameters),
-            _like(saved["gradient"], solver.parameters),
-        )
-        assert weights is not None
-        assert gradient is not None
-        rows = solver.table.rows
-        solver.anchor = Anchor(weights, saved["g"][rank::world].to(rows), saved["u"][rank::world].to(rows), gradient)
-    if solver._reservoir is not None:
-        kept = state["reservoir"]["kept"]
-        solver._reservoir.load_state_dict(state["reservoir"] | {"kept": kept and _spread(kept, solver)})
-    if rank < len(state["random"]):
-        solver._evaluator.module_state.randomness.load_state_dict(state["random"][rank])
-    watched = state.get("watch") or []  # states of before it have none
-    if solver._watch is not None and rank < len(watched):
-        solver._watch.load_state_dict(watched[rank], solver.table.device)
+class OwnedRows(NamedTuple):
+    """Some blocks (B,) and a row (B, dim) for each."""
+
+    index: Tensor
+    rows: Tensor
 
 
-def _refuse(solver: Solver, state: dict[str, Any]) -> None:
+@final
+@dataclass(frozen=True)
+class Placement:
+    """Where a record lives: this rank, the parameters beside it, and the objective's state."""
+
+    rank: int
+    world: int
+    num_blocks: int
+    device: torch.device
+    parameters: Sequence[nn.Parameter]
+    module: nn.Module
+
+
+def _saved_fields(record: Any) -> list[tuple[str, Layout]]:
+    layouts = [(item.name, item.metadata.get("layout")) for item in fields(record)]
+    return [(name, layout) for name, layout in layouts if layout is not None]
+
+
+# ---------------------------------------------------------------------- rolling back
+
+
+def fork(record: _Record) -> _Record:
+    """A copy whose fields can be replaced without a trace in the original; tensors are shared."""
+    forked = copy.copy(record)
+    for name, layout in _saved_fields(record):
+        value = getattr(record, name)
+        if layout is Layout.NESTED and value is not None:
+            setattr(forked, name, fork(value))
+    return forked
+
+
+# ---------------------------------------------------------------------- saving
+
+
+def save_record(record: Any, place: Placement) -> dict[str, Any]:
+    """The record as plain values and tensors over all ranks (each rank must call this)."""
+    return {name: _save(getattr(record, name), layout, place) for name, layout in _saved_fields(record)}
+
+
+def _save(value: Any, layout: Layout, place: Placement) -> Any:
+    if layout is Layout.PER_RANK:
+        return gather_objects(cloned(value, device="cpu"))
+    if value is None:
+        return None
+    if layout is Layout.NESTED:
+        return save_record(value, place)
+    if layout is Layout.PER_PARAMETER:
+        return [cloned(joined(tensor, p)) for tensor, p in zip(value, place.parameters, strict=True)]
+    if layout is Layout.PER_BLOCK:
+        return gather_rows(value, place.num_blocks)
+    if layout is Layout.BY_OWNER:
+        parts = gather_objects((value.index.cpu(), value.rows.cpu()))
+        return [torch.cat([index for index, _ in parts]), torch.cat([rows for _, rows in parts])]
+    return cloned(value)
+
+
+def cloned(value: Any, device: torch.device | str | None = None) -> Any:
+    """A deep copy in which every tensor is detached, whole and cloned."""
+    if isinstance(value, Tensor):
+        copied = whole(value.detach()).clone()
+        return copied if device is None else copied.to(device)
+    if isinstance(value, Mapping):
+        return {key: cloned(item, device) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(cloned(item, device) for item in value)
+    return value
+
+
+# ---------------------------------------------------------------------- checking
+
+
+def check_record(record: Any, state: Any, place: Placement, where: str = "the state") -> None:
+    """Raise where a saved state does not fit the record; names the field."""
     if not isinstance(state, dict):
-        raise TypeError(f"the state must be a dict, got {type(state).__name__}")
-    missing = [name for name in (*_PLAIN, *_NESTED) if name not in state]
-    if missing:
-        raise ValueError(f"the state is not one of a Solver: it lacks {', '.join(missing)}")
-    if list(state["kind"]) != _kind(solver):
-        raise ValueError(f"the state is of method {list(state['kind'])}, this solver runs {_kind(solver)}")
-    if (state["reservoir"] is None) != (solver._reservoir is None):
-        raise ValueError("the state and this solver differ in keep")
-    solver.table.refuse(state["table"])
-    own = solver.objective.state_dict()
-    wrong = sorted(set(own) ^ set(state["objective"]))
-    wrong += [name for name in own if name not in wrong and not _same(own[name], state["objective"][name])]
-    if wrong:
-        raise ValueError(f"the state does not fit this objective at: {', '.join(wrong)}")
-    groups = [len(group["params"]) for group in state["optimizer"]["param_groups"]]
-    if groups != [len(group["params"]) for group in solver.optimizer.param_groups]:
-        raise ValueError(f"the state's optimizer has parameter groups of sizes {groups}, this one has others")
-    _refuse_shapes(solver, state)
+        raise TypeError(f"{where} must be a dict, got {type(state).__name__}")
+    wanted = dict(_saved_fields(record))
+    missing = [name for name in wanted if name not in state]
+    unknown = [name for name in state if name not in wanted]
+    if missing or unknown:
+        reason = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(unknown)}, which nobody here knows"
+        raise ValueError(f"{where} is not one of this {type(record).__name__}: it {reason}")
+    for item in fields(record):
+        name = item.name
+        if name in wanted and state[name] is not None:
+            _check(getattr(record, name), state[name], wanted[name], place, name, item.metadata["record"])
 
 
-def _refuse_shapes(solver: Solver, state: dict[str, Any]) -> None:
-    anchor, wanted = state["anchor"] or {}, [tuple(p.shape) for p in solver.parameters]
-    lists = {"z": state["z"], "previous": state["previous"]}
-    for name, saved in (lists | {name: anchor.get(name) for name in ("weights", "gradient")}).items():
-        shapes = wanted if saved is None else [tuple(tensor.shape) for tensor in saved]
+def _check(value: Any, state: Any, layout: Layout, place: Placement, name: str, kind: type | None) -> None:
+    if layout is Layout.NESTED:
+        nested = value
+        if nested is None and kind is not None:
+            nested = kind.blank() if hasattr(kind, "blank") else None
+        if nested is not None:
+            check_record(nested, state, place, f"the state's {name}")
+        return
+    if layout is Layout.PER_PARAMETER:
+        wanted = [tuple(p.shape) for p in place.parameters]
+        shapes = [tuple(tensor.shape) for tensor in state]
         if shapes != wanted:
             raise ValueError(f"the state's {name} has tensors of shapes {shapes}, this solver trains {wanted}")
+    elif layout is Layout.PER_BLOCK:
+        _check_rows(value, state, place, name)
+    elif layout is Layout.MODULE:
+        check_module_state(place.module, state, name)
+    elif layout is Layout.SAME and isinstance(value, Tensor) and tuple(value.shape) != tuple(state.shape):
+        raise ValueError(f"the state's {name} has shape {tuple(state.shape)}, this solver's {tuple(value.shape)}")
 
 
-def _same(mine: Any, theirs: Any) -> bool:
+def _check_rows(value: Tensor | None, state: Tensor, place: Placement, name: str) -> None:
+    trailing = tuple(state.shape[1:]) if value is None else tuple(value.shape[1:])
+    wanted = (place.num_blocks, *trailing)
+    if tuple(state.shape) != wanted:
+        raise ValueError(f"the state's {name} has shape {tuple(state.shape)}, this solver needs {wanted}")
+
+
+def check_module_state(module: nn.Module, state: dict[str, Any], name: str = "objective") -> None:
+    """Raise where a state_dict does not fit the module; names the entries."""
+    own = module.state_dict()
+    wrong = sorted(set(own) ^ set(state))
+    wrong += [key for key in own if key not in wrong and not _same_kind(own[key], state[key])]
+    if wrong:
+        raise ValueError(f"the state's {name} does not fit this objective at: {', '.join(wrong)}")
+
+
+def _same_kind(mine: Any, theirs: Any) -> bool:
     if not isinstance(mine, Tensor):
         return type(mine) is type(theirs)
     return isinstance(theirs, Tensor) and mine.shape == theirs.shape and mine.dtype == theirs.dtype
 
 
-def _like(saved: list[Tensor] | None, parameters: list[Any]) -> list[Tensor] | None:
-    if saved is None:
+# ---------------------------------------------------------------------- loading
+
+
+def load_record(record: _Record, state: dict[str, Any], place: Placement) -> _Record:
+    """A record like the given one, with the values of a saved state; the given one is left alone."""
+    loaded = copy.copy(record)
+    kinds = {item.name: item.metadata.get("record") for item in fields(record)}  # type: ignore[arg-type]
+    for name, layout in _saved_fields(record):
+        value = _load(getattr(record, name), state[name], layout, place, kinds[name])
+        setattr(loaded, name, value)
+    if hasattr(loaded, "after_load"):
+        loaded.after_load()
+    return loaded
+
+
+def _load(value: Any, state: Any, layout: Layout, place: Placement, kind: type | None) -> Any:
+    if layout is Layout.PER_RANK:
+        if place.rank >= len(state):  # more ranks than there were: this one starts afresh
+            return value
+        return moved(state[place.rank], place.device)
+    if state is None:
         return None
+    if layout is Layout.NESTED:
+        nested = value if value is not None else kind.blank()  # type: ignore[union-attr]
+        return load_record(nested, state, place)
+    if layout is Layout.PER_PARAMETER:
+        return _beside_parameters(state, place.parameters)
+    if layout is Layout.PER_BLOCK:
+        mine = state[place.rank :: place.world].to(place.device)
+        return mine.clone() if value is None else mine.to(value.dtype, copy=True)
+    if layout is Layout.BY_OWNER:
+        index, rows = state
+        kept = index % place.world == place.rank
+        return OwnedRows(index[kept].to(place.device), rows[kept].to(place.device, value.rows.dtype))
+    if layout is Layout.MODULE:
+        return spread_module_state(place.module, state)
+    return moved(cloned(state), place.device)
+
+
+def _beside_parameters(state: Sequence[Tensor], parameters: Sequence[Any]) -> list[Tensor]:
     fresh = [torch.empty_like(part(p)) for p in parameters]
-    copy_into(fresh, [spread(tensor.to(p.device), p) for tensor, p in zip(saved, parameters, strict=True)])
+    copy_into(fresh, [spread(tensor.to(p.device), p) for tensor, p in zip(state, parameters, strict=True)])
     return fresh
 
 
-def _whole(mine: list[Tensor] | None, solver: Solver) -> list[Tensor] | None:
-    """One tensor a parameter, whole where each rank has its part."""
-    if mine is None:
-        return None
-    return [_cloned(joined(tensor, p)) for tensor, p in zip(mine, solver.parameters, strict=True)]
-
-
-def _spread(saved: dict[str, Any], solver: Solver) -> dict[str, Any]:
+def spread_module_state(module: nn.Module, state: dict[str, Any]) -> dict[str, Any]:
     """A state of the objective, laid out over ranks as the objective is."""
-    own = solver.objective.state_dict()
-    return {name: spread(value, own[name]) for name, value in saved.items()}
+    own = module.state_dict()
+    return {name: spread(value, own[name]) for name, value in state.items()}
 
 
-def _optimizer_state(saved: dict[str, Any], solver: Solver) -> dict[str, Any]:
-    """A state of the optimizer, copied (torch takes the tensors over as they are) and laid out over ranks."""
-    copied: dict[str, Any] = _cloned(saved)
-    places = [p for group in solver.optimizer.param_groups for p in group["params"]]
-    for place, own in copied["state"].items():
-        for name, value in own.items():
-            own[name] = spread(value, places[place]) if isinstance(value, Tensor) else value
-    return copied
-
-
-def _cloned(value: Any) -> Any:
-    """A deep copy in which every tensor is detached, whole and cloned."""
+def moved(value: Any, device: torch.device) -> Any:
+    """The same value with every tensor on a device; records are walked field by field."""
     if isinstance(value, Tensor):
-        return whole(value.detach()).clone()
+        return value.to(device)
+    if isinstance(value, OwnedRows):
+        return OwnedRows(value.index.to(device), value.rows.to(device))
     if isinstance(value, dict):
-        return {key: _cloned(item) for key, item in value.items()}
+        return {key: moved(item, device) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_cloned(item) for item in value)
+        return type(value)(moved(item, device) for item in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        forked = copy.copy(value)
+        for item in fields(value):
+            if "layout" in item.metadata:
+                setattr(forked, item.name, moved(getattr(value, item.name), device))
+        return forked
     return value

@@ -1,0 +1,2 @@
+from fcco.sampling.batch import Batch
+from fcco.sampling.loader import Loader

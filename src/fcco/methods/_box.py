@@ -1,0 +1,157 @@
+"""The algorithm box: which points a step probes, in which order, and what weighs the gradient at each.
+
+One loop for everybody: the Solver's engine runs it on a network, ``fcco rates`` on closed-form problems, vectorised
+over seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple, Protocol, final
+
+import torch
+from torch import Tensor
+
+from fcco.methods._recipes import Method
+from fcco.methods.estimators import Weights
+from fcco.methods.trackers import Coefficients, Values, combine, floor
+
+
+class Point(Enum):
+    """Where g is probed: at w_t, at w_{t-1}, at w_tau."""
+
+    NOW = "now"
+    PREVIOUS = "previous"
+    REFERENCE = "reference"
+
+
+class Probe(NamedTuple):
+    """What one probe saw: g (..., B, dim) without graph and J v where asked for; where a gradient was taken, the rows u
+    (..., B, dim) that weighed it and f_i(u_i) (..., B)."""
+
+    g: Tensor
+    jvp: Tensor | None = None
+    u: Tensor | None = None
+    f: Tensor | None = None
+
+
+#: The rows u at which grad f is taken, from the g and J v just probed.
+WeighAt = Callable[[Tensor, Tensor | None], Tensor]
+
+
+class Prober(Protocol):
+    """Probes the drawn blocks."""
+
+    def __call__(self, point: Point, weigh_at: WeighAt, weight: Any) -> Probe:
+        """Evaluate g at the point; where ``weight`` is not None, add weight times the gradient to the buffer."""
+
+
+@final
+@dataclass(frozen=True)
+class Drawn:
+    """What is known of the drawn blocks before the step.
+
+    Args:
+        u: (..., B, dim) u_{t-1}.
+        earlier: gives u_{t-2}; asked for only where a gradient at w_{t-1} needs it.
+        new: (..., B, 1) bool, the blocks met for the first time; None: none of them.
+        reference_u: (..., B, dim) u_{tau-1}, as it weighed the full gradient; None without a reference.
+        full: (..., B, dim) g_i(w_tau); None without a reference.
+        log_domain: as in :func:`fcco.methods.trackers.combine`.
+        project: puts rows back onto the range of g.
+    """
+
+    u: Tensor
+    earlier: Callable[[], Tensor]
+    new: Tensor | None = None
+    reference_u: Tensor | None = None
+    full: Tensor | None = None
+    log_domain: Tensor | bool | None = None
+    project: Callable[[Tensor], Tensor] | None = None
+
+    def first(self, g: Tensor, u: Tensor) -> Tensor:
+        """Rows of u, with g where a block is met for the first time."""
+        if self.new is None:
+            return u
+        return torch.where(self.new, g, u)
+
+
+class Boxed(NamedTuple):
+    """What a step found: u_t (..., B, dim), the u_{t-1} it replaces, and the probes."""
+
+    u: Tensor
+    replaced: Tensor
+    probes: dict[Point, Probe]
+
+
+def points(method: Method, c: Coefficients, k: Weights) -> list[Point]:
+    """The points that a step probes, in order.
+
+    With lag 1 the current weights come first: a new block's G- needs g at w_t. With lag 0 the earlier ones do, since
+    u_t, which weighs G, needs g at w_{t-1}. One graph is alive at a time either way.
+    """
+    probes_previous = c.previous is not None or k.previous is not None
+    probes_reference = c.reference is not None or k.reference is not None
+    order = [Point.NOW]
+    if probes_previous and method.lag == 0:
+        order = [Point.PREVIOUS, Point.NOW]
+    elif probes_previous:
+        order = [Point.NOW, Point.PREVIOUS]
+    if probes_reference:
+        order.append(Point.REFERENCE)
+    return order
+
+
+def run_box(method: Method, c: Coefficients, k: Weights, drawn: Drawn, probe: Prober) -> Boxed:
+    """Probe every point in order, then track: u_t from what was seen."""
+    seen: dict[Point, Probe] = {}
+    gradient_weight = {Point.NOW: k.now, Point.PREVIOUS: k.previous, Point.REFERENCE: k.reference}
+
+    def track(g: Tensor, jvp: Tensor | None) -> Tensor:
+        previous = seen.get(Point.PREVIOUS)
+        reference = seen.get(Point.REFERENCE)
+        values = Values(
+            u=drawn.u,
+            now=g,
+            previous=None if previous is None else previous.g,
+            reference=None if reference is None else reference.g,
+            full=drawn.full,
+            jvp=jvp,
+        )
+        u = drawn.first(g, combine(c, values, drawn.log_domain))
+        if drawn.project is None:
+            return u
+        return drawn.project(u)
+
+    def weigh_at(point: Point) -> WeighAt:
+        """The u that weighs the gradient at a point: lag 1 takes the u before the step, lag 0 the fresh one."""
+
+        def rows(g: Tensor, jvp: Tensor | None) -> Tensor:
+            if point is Point.REFERENCE:
+                assert drawn.reference_u is not None
+                return drawn.reference_u
+            if point is Point.NOW and method.lag == 0:
+                return track(g, jvp)
+            if point is Point.NOW:
+                u = drawn.first(g, drawn.u)
+            elif method.lag == 1:
+                u = drawn.first(seen[Point.NOW].g, drawn.earlier())
+            elif method.tracker.memoryless:
+                u = g
+            else:
+                u = drawn.first(g, drawn.u)
+            return floor(u, g, c.beta, drawn.log_domain)
+
+        return rows
+
+    for point in points(method, c, k):
+        seen[point] = probe(point, weigh_at(point), gradient_weight[point])
+    now = seen[Point.NOW]
+    if method.lag == 0:
+        assert now.u is not None
+        u = now.u
+    else:
+        u = track(now.g, now.jvp)
+    return Boxed(u, drawn.first(now.g, drawn.u), seen)

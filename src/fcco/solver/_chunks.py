@@ -1,0 +1,148 @@
+"""Large batches on small devices: a draw probed in pieces, with the gradient of the whole.
+
+Two passes per probe. The first one, without graph, finds g; then the slopes of f are known for all blocks, and a second
+pass takes each piece with its graph and adds its part of the gradient. Each piece meets the same random numbers
+both times. Where no BatchNorm ties the examples of a batch together the result is that of the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, final
+
+import torch
+from torch import Tensor
+
+from fcco._support import checks
+from fcco._support.module_state import Snapshot
+from fcco.data import Batch
+from fcco.methods._box import Probe, WeighAt
+from fcco.objectives import OutputObjective
+from fcco.solver._evaluator import Evaluator, in_dtype, without_graph
+
+
+class Pieces(Protocol):
+    """A draw in pieces."""
+
+    def probe(self, weigh_at: WeighAt, scale: float | None) -> Probe:
+        """Evaluate g; where ``scale`` is given, add scale times the gradient to ``p.grad``."""
+
+
+def make_pieces(evaluator: Evaluator, index: Tensor, data: tuple[Any, ...], chunk: int | None) -> Pieces | None:
+    """The draw in pieces of at most ``chunk`` examples (of a ready objective) or blocks (of a user's own); None: whole."""
+    if chunk is None:
+        return None
+    checks.positive_int("chunk", chunk)
+    objective = evaluator.objective
+    if isinstance(objective, OutputObjective):
+        return OutputPieces(evaluator, objective, index, data[0], chunk)
+    if by_block(index, data):
+        return BlockPieces(evaluator, index, data, chunk)
+    raise ValueError("chunk needs data with one row per block, tensors of shape (B, ...)")
+
+
+def by_block(index: Tensor, data: tuple[Any, ...]) -> bool:
+    """Whether all data are tensors with one row per block (B, ...)."""
+    size = index.shape[0]
+    return all(isinstance(item, Tensor) and item.dim() > 0 and item.shape[0] == size for item in data)
+
+
+@final
+class TwoPasses:
+    """Runs over pieces twice with the same buffers and random numbers."""
+
+    def __init__(self, evaluator: Evaluator, size: int, chunk: int) -> None:
+        self._state = evaluator.module_state
+        self.slices = [slice(start, start + chunk) for start in range(0, size, chunk)]
+        self._before: list[Snapshot] = []
+
+    def first(self, evaluate: Callable[[slice], Tensor]) -> Tensor:
+        """The pieces' results one after another, without graph."""
+        results = []
+        self._before = []
+        with torch.no_grad():
+            for piece in self.slices:
+                self._before.append(self._state.capture())
+                results.append(evaluate(piece))
+        return torch.cat(results)
+
+    def second(self, run: Callable[[slice], None]) -> None:
+        """The pieces again, for their gradients."""
+        with torch.enable_grad():
+            for piece, before in zip(self.slices, self._before, strict=True):
+                self._state.restore(before)
+                run(piece)
+
+
+@final
+class BlockPieces:
+    """Some blocks at a time, for a user's own objective whose data have one row per block."""
+
+    def __init__(self, evaluator: Evaluator, index: Tensor, data: tuple[Any, ...], chunk: int) -> None:
+        self._evaluator = evaluator
+        self._index = index
+        self._data = data
+        self._passes = TwoPasses(evaluator, index.shape[0], chunk)
+
+    def probe(self, weigh_at: WeighAt, scale: float | None) -> Probe:
+        evaluator = self._evaluator
+        g = evaluator.rows(self._passes.first(self._inner))
+        if scale is None:
+            return Probe(g)
+        u = weigh_at(g, None)
+        f, slope = evaluator.outer(self._index, u, scale)
+        self._passes.second(lambda piece: evaluator.backward(self._inner(piece), u[piece], slope[piece]))
+        return Probe(g, None, u, f)
+
+    def _inner(self, piece: slice) -> Tensor:
+        return self._evaluator.inner(self._index[piece], tuple(item[piece] for item in self._data))
+
+
+@final
+class OutputPieces:
+    """Some examples at a time, for objectives that depend on the weights through one output per example."""
+
+    def __init__(
+        self, evaluator: Evaluator, objective: OutputObjective, index: Tensor, batch: Batch, chunk: int
+    ) -> None:
+        self._evaluator = evaluator
+        self._objective = objective
+        self._index = index
+        self._batch = batch
+        self._passes = TwoPasses(evaluator, len(batch), chunk)
+
+    def probe(self, weigh_at: WeighAt, scale: float | None) -> Probe:
+        evaluator = self._evaluator
+        outputs = self.outputs()
+        with torch.set_grad_enabled(scale is not None):
+            outputs.requires_grad_(scale is not None)
+            g = evaluator.checked_inner(self._objective.values(self._index, outputs, self._batch), self._index)
+            g = in_dtype(evaluator.dtype, g)
+        rows = without_graph(g)
+        if scale is None:
+            return Probe(rows)
+        u = weigh_at(rows, None)
+        f = evaluator.outer_and_backward(self._index, g, u, scale)
+        assert outputs.grad is not None
+        self.backward(outputs.grad)
+        return Probe(rows, None, u, f)
+
+    def outputs(self) -> Tensor:
+        """What the network says of every example, without graph."""
+        return self._passes.first(self._outputs_of)
+
+    def backward(self, gradient: Tensor) -> None:
+        """Add the gradient of the network to ``p.grad``, from that of its outputs (K, ...)."""
+        self._passes.second(lambda piece: self._outputs_of(piece).backward(gradient[piece]))
+
+    def _outputs_of(self, piece: slice) -> Tensor:
+        return self._objective.outputs(_part_of(self._batch.x, piece))
+
+
+def _part_of(x: Any, piece: slice) -> Any:
+    """Some of the examples: of a tensor, of each of several, of a dict of them."""
+    if isinstance(x, dict):
+        return {name: value[piece] for name, value in x.items()}
+    if isinstance(x, Iterable) and not isinstance(x, Tensor):
+        return tuple(value[piece] for value in x)
+    return x[piece]

@@ -1,0 +1,169 @@
+"""Draw: one draw of blocks and samples, probed from several points with the same randomness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from fcco._support.module_state import Snapshot
+from fcco._support.sharded import copies
+from fcco.methods._box import Probe, WeighAt
+from fcco.solver._chunks import Pieces, by_block
+from fcco.solver._evaluator import Evaluator, in_dtype, without_graph
+from fcco.solver._gradients import all_finite, clear, finite_rows
+
+Weights = Sequence[Tensor] | None  # of the network; None: w_t, as they are
+
+
+@final
+class Draw:
+    """One draw (index, xi), probed from several points: the same randomness at each, and of all passes
+    only the one at w_t leaves its mark on buffers and random state.
+
+    Args:
+        evaluator: of the objective.
+        index: (B,) the blocks.
+        data: their samples.
+        scale: what a block counts in the gradient: 1/B, and with several ranks a rank's share.
+        before: buffers and random state before the first probe.
+        pieces: the draw in pieces that fit into memory; None: whole.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        index: Tensor,
+        data: tuple[Any, ...],
+        scale: float,
+        before: Snapshot,
+        pieces: Pieces | None = None,
+    ) -> None:
+        self._evaluator = evaluator
+        self.index = index
+        self.data = data
+        self._scale = scale
+        self._before = before
+        self._pieces = pieces
+        self._after: Snapshot | None = None  # as the probe at w_t left them
+        self._probed: list[
+            tuple[Weights, Tensor, float]
+        ] = []  # where a gradient was taken, at which u, with which weight
+        self._begun = False
+        self._last_was_now = False
+        self.now: list[Tensor] | None = None  # a copy of w_t, made for a probe elsewhere after the one at w_t
+        self.seen: list[Tensor] = []  # (B, ...) each: what has to be finite
+
+    def probe(
+        self,
+        weights: Weights,
+        weigh_at: WeighAt,
+        weight: float | None,
+        tangents: Sequence[Tensor] | None = None,
+    ) -> Probe:
+        """Evaluate at ``weights`` (None: at w_t); where ``weight`` is given, add weight * G to ``p.grad``.
+
+        Args:
+            weigh_at: from the rows g and J v just seen, the rows at which grad f is taken.
+        """
+        evaluator = self._evaluator
+        self._same_randomness()
+        if self._last_was_now and weights is not None:  # the graph of the probe at w_t is gone: room for a copy
+            self.now = copies(evaluator.parameters)
+        self._last_was_now = weights is None
+        with evaluator.at(weights, self.now), evaluator.no_sync():
+            if self._pieces is None:
+                probe = self._whole(weigh_at, weight, tangents)
+            else:
+                probe = self._pieces.probe(weigh_at, self._scaled(weight))
+        self.seen.append(probe.g)
+        if weight is not None:
+            assert probe.f is not None
+            assert probe.u is not None
+            self.seen.append(probe.f)
+            self._probed.append((weights, probe.u, weight))
+        return probe
+
+    def _same_randomness(self) -> None:
+        """Every probe starts from the same buffers and random state; those after the one at w_t are kept."""
+        state = self._evaluator.module_state
+        if self._last_was_now:
+            self._after = state.capture()
+        if self._begun:
+            state.restore(self._before)
+        self._begun = True
+
+    def _scaled(self, weight: float | None) -> float | None:
+        if weight is None:
+            return None
+        return weight * self._scale
+
+    def _whole(self, weigh_at: WeighAt, weight: float | None, tangents: Sequence[Tensor] | None) -> Probe:
+        evaluator = self._evaluator
+        product = None
+        with torch.set_grad_enabled(weight is not None or tangents is not None):
+            if tangents is None:
+                g = evaluator.inner(self.index, self.data)
+            else:
+                g, product = evaluator.inner_and_jvp(self.index, self.data, tangents)
+                product = in_dtype(evaluator.dtype, product)
+            g = in_dtype(evaluator.dtype, g)
+        rows = without_graph(g)
+        if weight is None:
+            return Probe(rows, product)
+        u = weigh_at(rows, product)
+        f = evaluator.outer_and_backward(self.index, g, u, weight * self._scale)
+        return Probe(rows, product, u, f)
+
+    def finish(self) -> None:
+        """Leave buffers and random state as the probe at w_t left them."""
+        if self._after is not None:
+            self._evaluator.module_state.restore(self._after)
+
+    @property
+    def finite(self) -> Tensor:
+        """Which blocks (B,) have nothing but finite numbers in what was seen of them."""
+        return finite_rows(self.seen)
+
+    # ------------------------------------------------------------------ whose gradient is not finite
+
+    def blame(self) -> list[int]:
+        """The blocks whose gradient is not finite, found by replaying the draw block by block.
+
+        Under FSDP a pass is taken by all ranks or by none, and only some have blocks to replay: nobody is named.
+        """
+        if self._evaluator.is_sharded:
+            return []
+        try:
+            return self._replayed(alone=True)
+        except Exception:  # a model may refuse a single block, as BatchNorm does
+            return self._replayed(alone=False)
+
+    def _replayed(self, *, alone: bool) -> list[int]:
+        found = []
+        for place, block in enumerate(self.index.tolist()):
+            finite = [self._replay(place, alone, weights, u, weight) for weights, u, weight in self._probed]
+            if not all(finite):
+                found.append(block)
+        return found
+
+    def _replay(self, place: int, alone: bool, weights: Weights, u: Tensor, weight: float) -> bool:
+        """Whether the gradient of one block is finite; ``alone``: with its own data only, where they can be told."""
+        evaluator = self._evaluator
+        only = slice(place, place + 1)
+        index = self.index
+        data = self.data
+        row = only
+        if alone and by_block(self.index, data):
+            index = index[only]
+            data = tuple(item[only] for item in data)
+            row = slice(0, 1)
+        evaluator.module_state.restore(self._before)
+        with evaluator.at(weights), evaluator.no_sync():
+            clear(evaluator.parameters)
+            g = evaluator.inner(index, data)[row]
+            _, slope = evaluator.outer(self.index[only], u[only], weight * self._scale)
+            evaluator.backward(g, u[only], slope)
+        return all_finite([p.grad for p in evaluator.parameters if p.grad is not None])

@@ -1,0 +1,185 @@
+"""Engine: turns a batch into a gradient. Two of them stand behind this protocol, tracked blocks and the output memory."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from torch import Tensor
+
+from fcco._objective import Objective
+from fcco._support.module_state import Snapshot
+from fcco.data import Loader
+from fcco.methods import Method
+from fcco.methods.estimators import Weights
+from fcco.solver._evaluator import Evaluator
+from fcco.solver._full_pass import FullPass
+from fcco.solver._gradients import NonFiniteError
+from fcco.solver._report import Diagnosis, Oracle
+from fcco.solver._transaction import Transaction
+
+
+@final
+@dataclass(frozen=True)
+class Parts:
+    """What an engine is made from.
+
+    Args:
+        objective: the user's f and g.
+        method: the tracker (or the settings of the memory) and the lag.
+        evaluator: of the objective.
+        full_pass: a pass over all data; None: there is none.
+        u0: start rows; None: a block starts at its first probe.
+        raises: whether something that is not finite raises; else the step is skipped.
+    """
+
+    objective: Objective
+    method: Method
+    evaluator: Evaluator
+    full_pass: FullPass | None
+    u0: float | Tensor | None
+    raises: bool
+
+
+@final
+@dataclass(frozen=True)
+class Request:
+    """One step to be probed.
+
+    Args:
+        t: its number, from 1.
+        data: what the caller gave: a batch, or ``(index, *data)``.
+        chunk: examples or blocks per piece; None: the whole batch at once.
+        before: buffers and random state before the step.
+    """
+
+    t: int
+    data: tuple[Any, ...]
+    chunk: int | None
+    before: Snapshot
+
+
+@final
+@dataclass(frozen=True)
+class Probed:
+    """What an engine found; ``p.grad`` holds the gradients, weighted and added up.
+
+    Args:
+        samples: how many examples were drawn.
+        oracle: the calls that it took.
+        seen: tensors that must be finite.
+        finite: () bool, whether this rank saw nothing else.
+        blame: makes the error where something is not finite.
+        commit: stores what the step found, in place; called once z and the weights have moved.
+        full_gradient: Gfull_tau, where the estimator wants it.
+        weights: a copy of w_t, where one was made already.
+        f: (B,) f_i at the u that weighed the gradient.
+        u: (B, dim) the new rows.
+        g: (B, dim) the fresh probe.
+    """
+
+    samples: int
+    oracle: Oracle
+    seen: Sequence[Tensor]
+    finite: Callable[[], Tensor]
+    blame: Callable[[], NonFiniteError]
+    commit: Callable[[], None]
+    full_gradient: list[Tensor] | None = None
+    weights: list[Tensor] | None = None
+    f: Tensor | None = None
+    u: Tensor | None = None
+    g: Tensor | None = None
+
+
+class Engine(ABC):
+    """Turns a batch into a gradient; abstract.
+
+    An engine keeps what it carries between steps in ``state``, a record (:mod:`fcco.solver._state`) that the solver
+    forks before a step and puts back where it fails.
+    """
+
+    #: what it carries between steps
+    state: Any
+    #: whose rates the next step takes
+    method: Method
+
+    @abstractmethod
+    def prepare(self, t: int, drawn: int) -> Renewal | None:
+        """What comes before the probes of step t: v3's pass over all data, where it is due.
+
+        Args:
+            drawn: how many samples the solver has drawn so far.
+        """
+
+    @abstractmethod
+    def probe(self, request: Request, weights: Weights, transaction: Transaction) -> Probed:
+        """Put weights.now G + weights.previous G- + ... into ``p.grad``; nothing is stored before ``commit``."""
+
+    @abstractmethod
+    def samples(self, request: Request) -> int:
+        """How many examples the request holds, for a step that was skipped."""
+
+    @abstractmethod
+    def loader(
+        self,
+        blocks: int | None,
+        samples: int | None,
+        *,
+        seed: int,
+        steps_per_epoch: int | None,
+        num_workers: int,
+        pin_memory: bool,
+    ) -> Loader:
+        """The loader that suits the engine."""
+
+    def keep_weights(self, weights: list[Tensor] | None) -> None:
+        """w_t is about to become w_{t-1}; ``weights``: a copy of it, where one was made already."""
+
+    def after_step(self, t: int, stacklevel: int) -> None:
+        """What is due once step t was taken; what goes wrong here undoes nothing.
+
+        Args:
+            stacklevel: of warnings, for the caller of ``Solver.step``.
+        """
+
+    @abstractmethod
+    def diagnose(self, full_pass: FullPass | None, z: list[Tensor] | None) -> Diagnosis:
+        """Exact figures from passes over all data."""
+
+    @abstractmethod
+    def rows(self) -> Tensor:
+        """u of this rank's blocks (owned, dim)."""
+
+    def renew_reference(self) -> None:
+        """Renew the reference at the next step, where there is one."""
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Refuse a saved state for reasons that its fields do not tell."""
+
+    def after_load(self) -> None:
+        """Make anew what follows from the state."""
+
+
+@final
+@dataclass(frozen=True)
+class Renewal:
+    """A pass over all data at w_t: its gradient, and how many samples it took."""
+
+    gradient: list[Tensor]
+    samples: int
+
+
+EngineFactory = Callable[[Parts], Engine]
+_FACTORIES: dict[bool, EngineFactory] = {}
+
+
+def register_engine(*, memory: bool, factory: EngineFactory) -> None:
+    """Say who makes the engine of methods with (or without) an output memory."""
+    _FACTORIES[memory] = factory
+
+
+def make_engine(parts: Parts) -> Engine:
+    """The engine of a method."""
+    return _FACTORIES[parts.method.memory is not None](parts)

@@ -1,0 +1,321 @@
+"""Evaluator: the objective's values, and its gradients into ``p.grad``; checks what the user's code returns."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from fcco._objective import Objective
+from fcco._support import checks, jvp, sharded
+from fcco._support.module_state import NOTHING, ModuleState, rewound
+from fcco._support.parallel import average_over_ranks, sum_over_ranks
+from fcco.solver._gradients import all_finite, clear
+
+
+@final
+class Evaluator:
+    """Evaluates an objective for a solver.
+
+    Args:
+        objective: the user's g and f.
+        optimizer: what may train more than the objective knows.
+
+    Attributes:
+        parameters: everything of the objective that is trained.
+        log_domain: (dim,) bool, which components inner returns as log g; None: none of them.
+        log_components: the same as the trackers take it: True where that is all of them.
+        dtype: of the rows of u.
+    """
+
+    def __init__(self, objective: Objective, optimizer: Optimizer) -> None:
+        named = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
+        self.objective = objective
+        self.names = [name for name, _ in named]
+        self.parameters: list[nn.Parameter] = [p for _, p in named]
+        self.device = self.parameters[0].device
+        logarithmic = any(objective.log_domain)
+        self.dtype = _row_dtype(self.parameters[0], logarithmic)
+        self.log_domain: Tensor | None = None
+        if logarithmic:
+            self.log_domain = torch.tensor(objective.log_domain, device=self.device)
+        self.log_components: Tensor | bool | None = all(objective.log_domain) or self.log_domain
+        self.module_state = ModuleState(objective)
+        self._trained = [(p, p.requires_grad) for p in objective.parameters()]
+        known = {id(p) for p, _ in self._trained}
+        of_optimizer = [p for group in optimizer.param_groups for p in group["params"]]
+        self._foreign = [p for p in of_optimizer if p.requires_grad and id(p) not in known]
+        self._marks: list[Any] = []
+        self._forward_mode = objective.forward_mode
+        self._has_slope = _has_slope(objective)
+        self._wrapped = [part for part in objective.modules() if isinstance(part, DistributedDataParallel)]
+        self._gathering = sharded.gathering_parts(objective)
+        self._sharded = [sharded.is_sharded(p) for p in self.parameters]
+        self.is_sharded = any(self._sharded)
+
+    # ------------------------------------------------------------------ what is trained
+
+    def check_trained(self) -> None:
+        """Refuse parameters that were frozen or unfrozen since: z, w_{t-1} and the gradients are of those before."""
+        if all(p.requires_grad is trained for p, trained in self._trained):
+            return
+        named = {id(p): name for name, p in self.objective.named_parameters()}
+        changed = [named.get(id(p), "?") for p, trained in self._trained if p.requires_grad is not trained]
+        raise ValueError(
+            f"requires_grad has changed since the Solver was made, of {checks.some(changed)}; make another Solver"
+        )
+
+    def begin(self) -> None:
+        """Forget all gradients."""
+        clear(self.parameters)
+        self._marks = [_gradient_mark(p) for p in self._foreign]
+
+    def check_foreign_parameters(self) -> None:
+        """Refuse an inner or outer that reaches parameters which the optimizer trains and the objective does not have:
+        nobody would clear their gradients or put them back. Looked for in the first step."""
+        reached = [p for p, mark in zip(self._foreign, self._marks, strict=True) if _gradient_mark(p) != mark]
+        if reached:
+            clear(reached)
+            shapes = ", ".join(str(tuple(p.shape)) for p in reached)
+            raise ValueError(
+                f"inner or outer uses parameters that the objective does not have, of shapes {shapes}: make them "
+                "attributes of it (of fcco.objective: give them in parameters)"
+            )
+        self._foreign = []
+        self._marks = []
+
+    # ------------------------------------------------------------------ g and f
+
+    def inner(self, index: Tensor, data: tuple[Any, ...]) -> Tensor:
+        """g (B, dim) with its graph."""
+        return self.checked_inner(self.objective(index, *data), index)
+
+    def inner_and_jvp(self, index: Tensor, data: tuple[Any, ...], tangents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """g (B, dim) with its graph, and J v (B, dim): forward mode, or double backward where that is missing."""
+        before = self.module_state.capture()
+        missing = None
+        if self._forward_mode:
+            try:
+                with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no forward mode
+                    g, product = jvp.by_forward_mode(self.objective, self.names, tangents, (index, *data))
+                return self.checked_inner(g, index), product
+            except jvp.ForwardModeMissing as reason:
+                missing = reason
+
+        def run() -> Tensor:
+            self.module_state.restore(before)
+            with sdpa_kernel(SDPBackend.MATH):
+                return self.inner(index, data)
+
+        result = jvp.by_double_backward(self.objective, self.parameters, tangents, run)
+        if missing is not None:  # only now: inner itself may have raised the NotImplementedError
+            self._forward_mode = False
+            warnings.warn(
+                f"forward-mode differentiation is missing ({missing}); Jacobian-vector products are taken by "
+                "double backward from here on, at about the price of one more backward pass",
+                stacklevel=2,
+            )
+        return result
+
+    def outer(self, index: Tensor, u: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        """f (B,) and scale * grad f (B, dim) at u; the gradient of outer's own parameters goes to ``p.grad``."""
+        leaf = u.detach().requires_grad_()
+        f = self._checked_outer(index, leaf)
+        if f.requires_grad:
+            f.backward(torch.full_like(f, scale))
+        if leaf.grad is None:
+            return f.detach(), torch.zeros_like(u)
+        return f.detach(), leaf.grad
+
+    def backward(self, g: Tensor, u: Tensor, slope: Tensor) -> None:
+        """Add slope times the Jacobian of g to ``p.grad``; log components are weighted by g/u."""
+        _check_graph(g)
+        g.backward(in_dtype(g.dtype, self.weighted_slope(g, u, slope)))
+
+    def weighted_slope(self, g: Tensor, u: Tensor, slope: Tensor) -> Tensor:
+        """The slope by what inner returns: in log components d g = g d(log g), and grad f is by log u."""
+        if self.log_domain is None:
+            return slope
+        weighted = slope * (self.rows(g) - u).exp()
+        if self.log_components is True:
+            return weighted
+        return torch.where(self.log_domain, weighted, slope)
+
+    def outer_and_backward(self, index: Tensor, g: Tensor, u: Tensor, scale: float) -> Tensor:
+        """f (B,) at u; scale * grad f times the Jacobian of g is added to ``p.grad``, as by the two above.
+
+        One backward pass does both: f is taken at u with the derivative of g put behind it.
+
+        Args:
+            g: with its graph, in the dtype of the table.
+        """
+        if self._has_slope:
+            known = self._known_slope(index, u)
+            if known is not None:
+                f, slope = known
+                self.backward(g, u, slope * scale)
+                return f
+        _check_graph(g)
+        rows = g.detach()
+        change = g - rows  # 0, with the derivative of g
+        if self.log_domain is None:
+            moving = u + change
+        else:
+            ratio = (rows - u).exp()
+            if self.log_components is not True:
+                ratio = torch.where(self.log_domain, ratio, 1.0)
+            moving = torch.addcmul(u, ratio, change)
+        f = self._checked_outer(index, moving)
+        if not f.requires_grad:
+            raise ValueError("outer must depend on u, got a result without a graph")
+        f.backward(torch.full_like(f, scale))
+        return f.detach()
+
+    def _known_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor] | None:
+        known = self.objective.outer_and_slope(index, u)
+        if known is None:
+            return None
+        f, slope = known
+        if f.shape != index.shape or slope.shape != u.shape:
+            got = f"{tuple(f.shape)} and {tuple(slope.shape)}"
+            wanted = f"{tuple(index.shape)} and {tuple(u.shape)}"
+            raise ValueError(f"outer_and_slope must return shapes {wanted}, got {got}")
+        return f, slope
+
+    def project(self, u: Tensor) -> Tensor:
+        """Rows u (B, dim) on the range of g, without graph."""
+        projected: Any = self.objective.project(u)
+        if not isinstance(projected, Tensor):
+            raise TypeError(f"project must return a tensor of shape {tuple(u.shape)}, got {type(projected).__name__}")
+        if projected.shape != u.shape:
+            raise ValueError(f"project must return shape {tuple(u.shape)}, as given, got {tuple(projected.shape)}")
+        if not projected.is_floating_point():
+            raise TypeError(f"project must return floating point numbers, got dtype {projected.dtype}")
+        return self.rows(projected)
+
+    def samples(self, index: Tensor, data: tuple[Any, ...]) -> int:
+        """How many examples the objective says that a batch holds."""
+        samples: Any = self.objective.samples(index, *data)
+        if checks.whole("samples", samples) < 0:
+            raise ValueError(f"samples must return a number >= 0, got {samples}")
+        return int(samples)
+
+    def rows(self, g: Tensor) -> Tensor:
+        """g as rows of the table: without graph, in its dtype."""
+        return in_dtype(self.dtype, g.detach())
+
+    def _checked_outer(self, index: Tensor, u: Tensor) -> Tensor:
+        f: Any = self.objective.outer(index, u)
+        if not isinstance(f, Tensor) or f.shape != index.shape:
+            shape = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
+            raise ValueError(f"outer must return shape {tuple(index.shape)} (one value per block), got {shape}")
+        return f
+
+    def checked_inner(self, g: Any, index: Tensor) -> Tensor:
+        """What inner returned, or an error that says what it should have been."""
+        shape = (index.shape[0], self.objective.dim)
+        if not isinstance(g, Tensor):
+            raise TypeError(f"inner must return a tensor of shape {shape}, got {type(g).__name__}")
+        if g.shape != shape:
+            raise ValueError(f"inner must return shape {shape} (one row per block), got {tuple(g.shape)}")
+        if not g.is_floating_point():
+            raise TypeError(f"inner must return floating point numbers, got dtype {g.dtype}")
+        if g.device != index.device:
+            raise ValueError(f"inner must return a tensor on {index.device} (as u is), got one on {g.device}")
+        return g
+
+    # ------------------------------------------------------------------ other weights, other ranks
+
+    def at(
+        self, weights: Sequence[Tensor] | None, kept: Sequence[Tensor] | None = None
+    ) -> AbstractContextManager[None]:
+        """Within the block the parameters hold ``weights``, as in ``rewound``."""
+        change = rewound(self.parameters, weights, kept)
+        if weights is None or not self._gathering:
+            return change
+        return self._gathered_afresh(change)
+
+    @contextmanager
+    def _gathered_afresh(self, change: AbstractContextManager[None]) -> Iterator[None]:
+        """FSDP may keep what it gathered for one pass for the next, which is to see other weights."""
+        try:
+            with change:
+                sharded.reshard(self._gathering)
+                yield
+        finally:
+            sharded.reshard(self._gathering)
+
+    def average(self, grads: list[Tensor], finite: Tensor) -> Tensor:
+        """Average gradients over ranks, in place, and say whether ``finite`` holds on all of them."""
+        if self.is_sharded:  # FSDP has averaged those already
+            grads = [gradient for gradient, mark in zip(grads, self._sharded, strict=True) if not mark]
+        return average_over_ranks(grads, finite)
+
+    def all_finite(self, tensors: list[Tensor]) -> bool:
+        """Whether every number is finite; of sharded tensors on all ranks, which then must all ask."""
+        finite = all_finite(tensors)
+        if not self.is_sharded:
+            return finite
+        return float(sum_over_ranks(torch.tensor(float(not finite), device=self.device))) == 0.0
+
+    def norm(self, tensors: list[Tensor]) -> Tensor:
+        """The norm of one tensor per parameter, all together; sharded ones over all ranks."""
+        if self.is_sharded:
+            return sharded.total_norm(tensors, self._sharded)
+        return torch.nn.utils.get_total_norm(tensors)
+
+    def no_sync(self) -> AbstractContextManager[object]:
+        """The solver reduces over ranks once per step, so DDP must not do it after every backward pass."""
+        if not self._wrapped:
+            return NOTHING
+        stack = ExitStack()
+        for part in self._wrapped:
+            stack.enter_context(part.no_sync())
+        return stack
+
+
+def _row_dtype(parameter: Tensor, logarithmic: bool) -> torch.dtype:
+    """Rows in the parameters' precision, single at least; log u in double: exponents of hundreds need its digits."""
+    if logarithmic and parameter.device.type != "mps":  # which has no double precision
+        return torch.float64
+    return torch.promote_types(parameter.dtype, torch.float32)
+
+
+def in_dtype(dtype: torch.dtype, x: Tensor) -> Tensor:
+    """x in a dtype; asking first is cheaper than a conversion that does nothing."""
+    if x.dtype == dtype:
+        return x
+    return x.to(dtype)
+
+
+def _gradient_mark(p: nn.Parameter) -> tuple[int, int]:
+    """Changes when something is added to the gradient."""
+    if p.grad is None:
+        return id(None), 0
+    return id(p.grad), p.grad._version
+
+
+def _has_slope(objective: Objective) -> bool:
+    """Whether f and its derivative come from the same class: a subclass may have another f."""
+    owner = next(part for part in type(objective).__mro__ if {"outer", "outer_and_slope"} & vars(part).keys())
+    return "outer_and_slope" in vars(owner) and "outer" not in vars(objective)
+
+
+def _check_graph(g: Tensor) -> None:
+    if not g.requires_grad:
+        raise ValueError("inner must depend on a trainable parameter, got a result without a graph")
+
+
+def without_graph(g: Tensor) -> Tensor:
+    """g without graph; a copy where it is a view of the weights, which move."""
+    source = g._base if g._is_view() else g
+    if source is None or source.is_leaf:
+        return g.detach().clone()
+    return g.detach()

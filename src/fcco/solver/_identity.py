@@ -1,0 +1,49 @@
+"""What a state is of: objective, method, optimizer and sizes. A state of something else is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.optim import Optimizer
+
+from fcco._objective import Objective
+from fcco.methods import Method
+
+
+def identity(objective: Objective, method: Method, optimizer: Optimizer, keep: str) -> dict[str, Any]:
+    """Plain values that say what a solver solves; rates are left out, since a schedule may change them."""
+    return {
+        "objective": type(objective).__name__,
+        "constants": {name: _plain(value) for name, value in objective.constants().items()},
+        "blocks": objective.num_blocks,
+        "dim": objective.dim,
+        "method": method.name,
+        "tracker": type(method.tracker).__name__,
+        "estimator": type(method.estimator).__name__,
+        "nesterov": getattr(method.estimator, "nesterov", False),
+        "lag": method.lag,
+        "optimizer": type(optimizer).__name__,
+        "keep": str(keep),
+    }
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return repr(value)
+
+
+def check_identity(mine: dict[str, Any], theirs: Any) -> None:
+    """Raise where a state is of something else; the first difference is named."""
+    if not isinstance(theirs, dict):
+        raise ValueError("the state does not say what it is of: it is not one of a Solver of this version")
+    for name, value in mine.items():
+        if name == "constants":
+            continue
+        if theirs.get(name) != value:
+            raise ValueError(f"the state is of {name} {theirs.get(name)!r}, this solver has {value!r}")
+    constants = theirs.get("constants", {})
+    for name, value in mine["constants"].items():
+        if constants.get(name) != value:
+            got = constants.get(name)
+            raise ValueError(f"the state is of an objective with {name} {got!r}, this one has {value!r}")

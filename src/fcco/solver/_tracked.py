@@ -1,0 +1,299 @@
+"""TrackedBlocks: the engine that tracks every g_i by a row u_i, and probes where the method asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from fcco._support.sharded import copies
+from fcco.data import Batch, Loader
+from fcco.methods._box import Boxed, Drawn, Point, Probe, WeighAt, run_box
+from fcco.methods.estimators import Sarah, Weights
+from fcco.methods.trackers import MSVR, Coefficients, Values
+from fcco.objectives import OutputObjective
+from fcco.solver._blocks import BlockTable
+from fcco.solver._chunks import make_pieces
+from fcco.solver._diagnose import exact_figures
+from fcco.solver._draw import Draw
+from fcco.solver._engine import Engine, Parts, Probed, Renewal, Request, register_engine
+from fcco.solver._full_pass import FullPass
+from fcco.solver._gradients import NonFiniteError, name_blocks
+from fcco.solver._reference import Reference, make_reference
+from fcco.solver._report import Diagnosis, Oracle
+from fcco.solver._state import Layout, saved
+from fcco.solver._transaction import Transaction
+from fcco.solver._watch import CorrectionWatch
+
+LARGE = 4  # times the blocks and samples of BSpiderBoost's large batches, where the user says nothing else
+
+
+@final
+@dataclass
+class TrackedState:
+    """What tracked blocks carry between steps.
+
+    Args:
+        table: the rows u.
+        previous: w_{t-1}, one tensor per parameter; None: nobody needs it, or before the first step.
+        reference: w_tau of the finite-sum forms.
+        renew: the reference is to be renewed at the next step.
+        watch: over MSVR's correction; None for other trackers.
+    """
+
+    table: BlockTable = saved(Layout.NESTED)
+    previous: list[Tensor] | None = saved(Layout.PER_PARAMETER, default=None)
+    reference: Reference | None = saved(Layout.NESTED, record=Reference, default=None)
+    renew: bool = saved(default=False)
+    watch: CorrectionWatch | None = saved(Layout.NESTED, default=None)
+
+
+@final
+class TrackedBlocks(Engine):
+    """Probes the objective where the method asks, and tracks g_i by u_i."""
+
+    state: TrackedState
+
+    def __init__(self, parts: Parts) -> None:
+        self._full_pass = parts.full_pass
+        self.method = parts.method
+        self._evaluator = parts.evaluator
+        self._objective = parts.objective
+        objective = parts.objective
+        like = torch.empty(0, dtype=self._evaluator.dtype, device=self._evaluator.device)
+        table = BlockTable.empty(
+            objective.num_blocks,
+            objective.dim,
+            like=like,
+            log_domain=self._evaluator.log_domain,
+            decays=parts.method.tracker.decay(1) != 1.0,
+        )
+        if parts.u0 is not None:
+            table.fill(parts.u0)
+        self.state = TrackedState(table)
+        self._to_watch: tuple[Coefficients, Drawn, Boxed] | None = None  # of the last step, until it is committed
+        if isinstance(parts.method.tracker, MSVR):
+            self.state.watch = CorrectionWatch()
+
+    # ------------------------------------------------------------------ the algorithm box
+
+    def probe(self, request: Request, weights: Weights, transaction: Transaction) -> Probed:
+        method = self.method
+        table = self.state.table
+        index, data = self._read(request)
+        if self.state.previous is None and method.probes_previous:
+            self.state.previous = copies(self._evaluator.parameters)  # w_0 = w_1
+        u, new = table.read(index)  # u_{t-1}
+        c = method.tracker.coefficients(request.t, table.geometry.owned / index.shape[0], u)
+        drawn = self._drawn(index, u, new, c)
+        draw = self._draw(request, index, data, c)
+        tangents = self._moved() if c.jvp is not None else None
+
+        def probe(point: Point, weigh_at: WeighAt, weight: float | None) -> Probe:
+            wanted = tangents if point is Point.NOW else None
+            return draw.probe(self._weights_at(point), weigh_at, weight, wanted)
+
+        boxed = run_box(method, c, weights, drawn, probe)
+        draw.seen.append(boxed.u)
+        draw.finish()
+        self._to_watch = (c, drawn, boxed)
+        return self._probed(request.t, draw, boxed)
+
+    def _read(self, request: Request) -> tuple[Tensor, tuple[Any, ...]]:
+        """The blocks and their data: of a batch, or as the user gave them."""
+        first, *rest = request.data
+        if not isinstance(first, Batch):
+            return self.state.table.check(first), tuple(rest)
+        batch = first
+        if batch.index is None and isinstance(self._objective, OutputObjective):
+            batch = self._objective.blocks.complete(batch)
+        batch = batch.to(self.state.table.device)
+        return self.state.table.check(batch.index), (batch,)
+
+    def _drawn(self, index: Tensor, u: Tensor, new: Tensor | None, c: Coefficients) -> Drawn:
+        table = self.state.table
+        reference = self.state.reference
+        reference_u = None
+        full = None
+        if reference is not None:
+            local = table.geometry.local(index)
+            reference_u = reference.u[local]
+            if c.full is not None:
+                full = reference.g[local]
+        return Drawn(
+            u=u,
+            earlier=lambda: table.read_earlier(index),
+            new=new,
+            reference_u=reference_u,
+            full=full,
+            log_domain=self._evaluator.log_components,
+            project=self._evaluator.project,
+        )
+
+    def _draw(self, request: Request, index: Tensor, data: tuple[Any, ...], c: Coefficients) -> Draw:
+        evaluator = self._evaluator
+        geometry = self.state.table.geometry
+        if request.chunk is not None and c.jvp is not None:
+            raise ValueError(f"chunk must be None for {self.method.name}: it needs Jacobian-vector products")
+        share = geometry.owned * geometry.world / geometry.num_blocks  # ranks may own unequal numbers of blocks
+        pieces = make_pieces(evaluator, index, data, request.chunk)
+        evaluator.begin()
+        return Draw(evaluator, index, data, share / index.shape[0], request.before, pieces)
+
+    def _weights_at(self, point: Point) -> Sequence[Tensor] | None:
+        if point is Point.NOW:
+            return None
+        if point is Point.PREVIOUS:
+            return self.state.previous
+        assert self.state.reference is not None
+        return self.state.reference.weights
+
+    @torch.no_grad()
+    def _moved(self) -> list[Tensor]:
+        """w_t - w_{t-1}."""
+        assert self.state.previous is not None
+        return [p - before for p, before in zip(self._evaluator.parameters, self.state.previous, strict=True)]
+
+    def _probed(self, t: int, draw: Draw, boxed: Boxed) -> Probed:
+        samples = self._evaluator.samples(draw.index, draw.data)
+        probes = boxed.probes.values()
+        gradients = sum(probe.f is not None for probe in probes)
+        products = sum(probe.jvp is not None for probe in probes)
+        reference = self.state.reference
+        state = self.state
+
+        def commit() -> None:
+            state.table.write(draw.index, boxed.replaced, boxed.u, self.method.tracker.decay(t))
+
+        now = boxed.probes[Point.NOW]
+        return Probed(
+            samples=samples,
+            oracle=Oracle(g=samples * len(boxed.probes), j=samples * gradients, jvp=samples * products),
+            seen=draw.seen,
+            finite=lambda: draw.finite.all(),
+            blame=lambda: self._blame(draw),
+            commit=commit,
+            full_gradient=None if reference is None else reference.gradient,
+            weights=draw.now,
+            f=now.f,
+            u=boxed.u,
+            g=now.g,
+        )
+
+    def _blame(self, draw: Draw) -> NonFiniteError:
+        bad = draw.index[~draw.finite].tolist()
+        if bad:
+            return NonFiniteError(f"g, f or u is not finite for {name_blocks(bad)}", bad)
+        bad = draw.blame()
+        if bad:
+            return NonFiniteError(f"the gradient is not finite for {name_blocks(bad)}", bad)
+        if self.state.table.geometry.world > 1:
+            return NonFiniteError("g, f, u or the gradient is not finite on another rank, or in the sum over ranks", [])
+        blocks = draw.index.tolist()
+        return NonFiniteError(f"the gradient is not finite for some of {name_blocks(blocks)}", blocks)
+
+    def keep_weights(self, weights: list[Tensor] | None) -> None:
+        """w_t becomes w_{t-1}, where the method needs it."""
+        if self.state.previous is None:
+            return
+        if weights is None:
+            weights = copies(self._evaluator.parameters)
+        self.state.previous = weights
+
+    def samples(self, request: Request) -> int:
+        index, data = self._read(request)
+        return self._evaluator.samples(index, data)
+
+    # ------------------------------------------------------------------ the reference of the finite-sum forms
+
+    def renew_reference(self) -> None:
+        """Renew the reference at the next step, whatever the period; u is left alone (a new stage does this)."""
+        self.state.renew = self.state.reference is not None
+
+    def prepare(self, t: int, drawn: int) -> Renewal | None:
+        """A pass over all data, where the reference is due: w_tau, g(w_tau), u_{tau-1} and Gfull."""
+        if not self._is_due(t, drawn):
+            return None
+        assert self._full_pass is not None
+        table = self.state.table
+        beta = self.method.tracker.coefficients(t, 1.0, table.rows).beta
+        reference = make_reference(self._evaluator, table, self._full_pass, beta, t)
+        reference.drawn = drawn + reference.samples
+        self.state.reference = reference
+        self.state.renew = False
+        return Renewal(reference.gradient, reference.samples)
+
+    def _is_due(self, t: int, drawn: int) -> bool:
+        if not self.method.finite_sum:
+            return False
+        reference = self.state.reference
+        if reference is None or self.state.renew:
+            return True
+        period = self.method.period
+        if period is None:  # one epoch
+            return drawn - reference.drawn >= reference.samples
+        return t - reference.step >= period
+
+    # ------------------------------------------------------------------ loaders and figures
+
+    def loader(
+        self,
+        blocks: int | None,
+        samples: int | None,
+        *,
+        seed: int,
+        steps_per_epoch: int | None,
+        num_workers: int,
+        pin_memory: bool,
+    ) -> Loader:
+        objective = self._objective
+        if not isinstance(objective, OutputObjective):
+            raise TypeError(
+                f"{type(objective).__name__} has no data of its own: draw blocks with fcco.BlockSampler and call "
+                "solver.step(index, *data)"
+            )
+        estimator = self.method.estimator
+        large = None
+        if isinstance(estimator, Sarah):
+            large = (estimator.period, LARGE)
+        return objective.loader(
+            blocks,
+            samples,
+            seed=seed,
+            steps_per_epoch=steps_per_epoch,
+            num_workers=num_workers,
+            pin_memory=pin_memory,
+            large=large,
+        )
+
+    def after_step(self, t: int, stacklevel: int) -> None:
+        """Watch over MSVR's correction."""
+        if self.state.watch is None or self._to_watch is None:
+            return
+        c, drawn, boxed = self._to_watch
+        now = boxed.probes[Point.NOW]
+        previous = None
+        if Point.PREVIOUS in boxed.probes:
+            previous = boxed.probes[Point.PREVIOUS].g
+        values = Values(drawn.u, now.g, previous, jvp=now.jvp)
+        self._to_watch = None
+        self.state.watch.follow(t, c, values, drawn.new, self._evaluator.log_domain, stacklevel + 1)
+
+    def rows(self) -> Tensor:
+        return self.state.table.current().clone()
+
+    def diagnose(self, full_pass: FullPass | None, z: list[Tensor] | None) -> Diagnosis:
+        chosen = self._full_pass if full_pass is None else full_pass
+        if chosen is None:
+            raise ValueError("diagnose needs a full_pass, here or in the Solver; got None")
+        return exact_figures(self._evaluator, self.state.table, chosen, z)
+
+
+def _make(parts: Parts) -> Engine:
+    return TrackedBlocks(parts)
+
+
+register_engine(memory=False, factory=_make)
