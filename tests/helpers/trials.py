@@ -1,7 +1,5 @@
 """Small runs for the robustness tests: a model with BatchNorm and Dropout, every method, and exact snapshots."""
 
-import inspect
-import math
 import random
 
 import numpy as np
@@ -9,11 +7,9 @@ import torch
 from torch import nn
 
 import fcco
+from tests.helpers.methods import TABLE, recipe
 
 BLOCKS, SAMPLES, FEATURES = 6, 5, 4
-# what a recipe is given for each of its arguments
-VALUES = {"alpha": 0.3, "beta": 0.4, "gamma": 0.5, "theta": 0.5, "period": 4, "step": 0.5}
-FINITE_SUM = ("msvr-v3", "variant-v3")
 
 
 class Noisy(fcco.Objective):
@@ -23,8 +19,8 @@ class Noisy(fcco.Objective):
     objective returns, or raise; probes are counted from 1 after :meth:`arm`.
     """
 
-    def __init__(self, dim=2, log=False, num_blocks=BLOCKS, width=5, batch_norm=True, dropout=0.2):
-        super().__init__(num_blocks=num_blocks, dim=dim, log_domain=log)
+    def __init__(self, dim=2, log_domain=False, num_blocks=BLOCKS, width=5, batch_norm=True, dropout=0.2):
+        super().__init__(num_blocks=num_blocks, dim=dim, log_domain=log_domain)
         norm = nn.BatchNorm1d(width) if batch_norm else nn.Identity()
         self.model = nn.Sequential(
             nn.Linear(FEATURES, width), norm, nn.Tanh(), nn.Dropout(dropout), nn.Linear(width, dim)
@@ -72,28 +68,43 @@ def full_pass(x):
         yield blocks, x[:, part], torch.full((x.shape[0], x[:, part].shape[1]), 1 / x.shape[1])
 
 
-def recipe(name, **changes):
-    """The named method with the values above."""
-    wanted = inspect.signature(fcco.METHODS[name]).parameters
-    return fcco.METHODS[name](**{key: VALUES[key] for key in wanted if key in VALUES} | changes)
+def noisy_for(name, **options):
+    """The objective above as the named method needs it."""
+    log_domain = TABLE[name].log_domain
+    return Noisy(dim=1 if log_domain else 2, log_domain=log_domain, **options)
+
+
+def needs(name, passes):
+    """What a Solver has to be given for the named method besides the usual."""
+    row = TABLE[name]
+    given = {}
+    if row.finite_sum:
+        given["full_pass"] = passes
+    if row.single_point:
+        given["radius"] = 2.0
+    return given
 
 
 class Trial:
-    """One run of one method: solver, Adam, data. ``batch(t)`` is the same for every trial of the same seed."""
+    """One run of one method: solver, Adam, data. ``batch(t)`` is the same for every trial of the same seed.
+
+    ``passes`` is where a finite-sum method finds its data: put something else there to spoil a pass.
+    """
 
     def __init__(self, name="msvr-v2", *, seed=0, batch_norm=True, dropout=0.2, changes=None, **options):
         torch.manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed)
-        log = name == "scent"
-        self.objective = Noisy(dim=1 if log else 2, log_domain=log, batch_norm=batch_norm, dropout=dropout)
+        self.objective = noisy_for(name, batch_norm=batch_norm, dropout=dropout)
         self.optimizer = torch.optim.Adam(self.objective.parameters(), lr=0.02)
         self.x = data()
-        if name in FINITE_SUM:
-            options.setdefault("full_pass", lambda: full_pass(self.x))
-        if name.endswith("-sp"):
-            options.setdefault("radius", 2.0)
-        self.solver = fcco.Solver(self.objective, self.optimizer, recipe(name, **(changes or {})), **options)
+        self.passes = lambda: full_pass(self.x)
+        self.solver = fcco.Solver(
+            self.objective,
+            self.optimizer,
+            recipe(name, **(changes or {})),
+            **needs(name, lambda: self.passes()) | options,
+        )
 
     def batch(self, t, blocks=3, samples=3):
         own = torch.Generator().manual_seed(1000 + t)
@@ -135,41 +146,10 @@ def snapshot(solver):
     }
 
 
-def difference(a, b, where=""):
-    """Where two nested states differ, bit for bit; None where they do not."""
-    if isinstance(a, np.ndarray):
-        a, b = torch.from_numpy(a.astype("int64")), torch.from_numpy(b.astype("int64"))
-    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        same = a.dtype == b.dtype and a.shape == b.shape and torch.equal(_bits(a), _bits(b))
-        return None if same else f"{where}: {a} != {b}"
-    if type(a) is not type(b):
-        return f"{where}: {type(a).__name__} != {type(b).__name__}"
-    if isinstance(a, dict):
-        if list(a) != list(b):
-            return f"{where}: keys {list(a)} != {list(b)}"
-        pairs = [(a[key], b[key], f"{where}[{key!r}]") for key in a]
-    elif isinstance(a, (list, tuple)):
-        if len(a) != len(b):
-            return f"{where}: lengths {len(a)} != {len(b)}"
-        if len(a) > 100 and all(type(item) is int for item in a):  # Python's random state
-            return None if a == b else f"{where}: differ"
-        pairs = [(x, y, f"{where}[{i}]") for i, (x, y) in enumerate(zip(a, b, strict=True))]
-    else:
-        same = a == b or (isinstance(a, float) and math.isnan(a) and math.isnan(b))
-        return None if same else f"{where}: {a!r} != {b!r}"
-    return next((found for pair in pairs if (found := difference(*pair)) is not None), None)
-
-
-def _bits(tensor):
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-
-
-def assert_same(a, b):
-    found = difference(a, b)
-    assert found is None, found
-
-
 def without_counts(state):
     """A snapshot without what a skipped step is allowed to change."""
-    inner = {key: value for key, value in state["state"].items() if key not in ("samples", "skipped")}
-    return {k: v for k, v in state.items() if k not in ("samples", "skipped")} | {"state": inner}
+    counts = ("samples", "skipped")
+    saved = state["state"]
+    record = {key: value for key, value in saved["state"].items() if key not in counts}
+    left = {key: value for key, value in state.items() if key not in counts}
+    return left | {"state": saved | {"state": record}}
