@@ -534,9 +534,9 @@ class Solver:
         if missing:
             raise ValueError(f"the state is not one of a Solver: it lacks {', '.join(missing)}")
         check_identity(self._identity(), state["of"])
+        check_module_state(self.objective, state["objective"])
         check_record(self.state, state["state"], place)
         self._engine.check_state(state["state"]["engine"])
-        check_module_state(self.objective, state["objective"])
         groups = [len(group["params"]) for group in state["optimizer"]["param_groups"]]
         mine = [len(group["params"]) for group in self.optimizer.param_groups]
         if groups != mine:
