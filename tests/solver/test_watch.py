@@ -29,7 +29,7 @@ def fed(probes, log_domain=None, gamma=0.3, beta=0.2, jvp=False, new=None):
     c = Coefficients(u=1 - beta, now=beta, beta=beta, **({"jvp": gamma} if jvp else {"previous": -gamma}))
     for k, (u, g, before) in enumerate(probes):
         v = Values(u, g, jvp=g - before) if jvp else Values(u, g, before)
-        watch.follow(EVERY * (k + 1), c, v, first, marked, stacklevel=2)
+        watch.follow(EVERY * (k + 1), c, v, first, marked)
     return watch.rho
 
 
