@@ -21,7 +21,7 @@ class Objective(nn.Module):
     Args:
         num_blocks: m, how many inner functions there are.
         dim: p, how many components each g_i has.
-        log: True (or one flag a component) where :meth:`inner` returns log g instead of g. Rows then store
+        log_domain: True (or one flag per component) where :meth:`inner` returns log g instead of g. Rows then store
             log u and :meth:`outer` receives log u: exponentials of any size stay finite.
 
     Example:
@@ -48,25 +48,34 @@ class Objective(nn.Module):
     #: False where g is in the log domain without being a mean of exponentials under a log: SCENT is refused there.
     mean_of_exponentials: bool = True
 
-    def __init__(self, num_blocks: int, dim: int = 1, log: bool | Sequence[bool] = False) -> None:
+    def __init__(self, num_blocks: int, dim: int = 1, log_domain: bool | Sequence[bool] = False) -> None:
         super().__init__()
         self.num_blocks = checks.positive_int("num_blocks", num_blocks)
         self.dim = checks.positive_int("dim", dim)
-        flags: Any = (log,) * dim if isinstance(log, bool) else log
-        flags = tuple(flags) if isinstance(flags, Sequence) else ()
-        if len(flags) != dim or not all(isinstance(flag, bool) for flag in flags):
-            raise ValueError(f"log must be a bool or {dim} bools (one a component of g), got {log!r}")
-        self.log: tuple[bool, ...] = flags
-        self.constants: frozenset[str] = frozenset()  # buffers that no pass changes
+        self.log_domain: tuple[bool, ...] = _flags(log_domain, dim)
+        self.fixed_buffers: frozenset[str] = frozenset()
 
-    def register_constant(self, name: str, value: Tensor | None) -> None:
-        """Register a buffer that no pass changes (a map from blocks to data, weights): it is saved and moved like any
-        buffer, but a step does not copy it, so its size costs nothing."""
-        self.register_buffer(name, value)
-        self.constants = self.constants | {name}
+    def register_fixed_buffer(self, name: str, value: Tensor | None, *, persistent: bool = True) -> None:
+        """Register a buffer that no pass changes (a map from blocks to data, weights): it is moved like any buffer,
+        but a step does not copy it, so its size costs nothing.
+
+        Args:
+            name: the attribute.
+            value: the tensor.
+            persistent: whether ``state_dict`` holds it; False for what the data say anyway.
+        """
+        self.register_buffer(name, value, persistent=persistent)
+        self.fixed_buffers = self.fixed_buffers | {name}
+
+    def constants(self) -> dict[str, Any]:
+        """What F depends on besides weights and data (temperature, loss, margins), by name, as plain values.
+
+        A checkpoint holds them, and a solver whose objective has others refuses to load it.
+        """
+        return {}
 
     def inner(self, index: Tensor, *data: Any) -> Tensor:
-        """One noisy look at g_i(w; xi), a row a block (log g where ``log`` says so).
+        """One noisy probe of g_i(w; xi), a row per block (log g where ``log_domain`` says so).
 
         Args:
             index: (B,) int64, which blocks.
@@ -78,22 +87,22 @@ class Objective(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must define inner(index, *data)")
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
-        """f_i(u_i), a value a block. It may have parameters of its own (a temperature, a threshold).
+        """f_i(u_i), a value per block. It may have parameters of its own (a temperature, a threshold).
 
         Args:
             index: (B,) int64, which blocks.
-            u: (B, dim), log u where ``log`` says so.
+            u: (B, dim), log u where ``log_domain`` says so.
 
         Returns:
             (B,).
         """
         raise NotImplementedError(f"{type(self).__name__} must define outer(index, u)")
 
-    def slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor] | None:
+    def outer_and_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor] | None:
         """f_i(u_i) (B,) and its derivative (B, dim) in closed form; None, the default: autograd finds it.
 
         An option for speed where f is simple and has no parameters: a small batch's step spends more time on the
-        graph of f than on f. It is asked only where the class that defines ``outer`` defines it too.
+        graph of f than on f. It is called only where the class that defines ``outer`` defines it too.
         """
         return None
 
@@ -109,9 +118,12 @@ class Objective(nn.Module):
         """
         for item in data:
             x = getattr(item, "x", item)
-            if isinstance(x, Tensor) and x.dim() > 0:
-                by_block = x is item and x.dim() > 1 and x.shape[0] == index.shape[0]
-                return x.shape[0] * x.shape[1] if by_block else x.shape[0]
+            if not isinstance(x, Tensor) or x.dim() == 0:
+                continue
+            laid_out_by_block = x is item and x.dim() > 1 and x.shape[0] == index.shape[0]
+            if laid_out_by_block:
+                return x.shape[0] * x.shape[1]
+            return x.shape[0]
         return int(index.shape[0])
 
     def forward(self, index: Tensor, *data: Any) -> Tensor:
@@ -130,13 +142,18 @@ class FunctionalObjective(Objective):
         outer: Callable[[Tensor, Tensor], Tensor],
         num_blocks: int,
         dim: int,
-        log: bool | Sequence[bool],
+        log_domain: bool | Sequence[bool],
         project: Callable[[Tensor], Tensor] | None,
         samples: Callable[..., int] | None,
         parameters: nn.Module | Iterable[Tensor],
     ) -> None:
-        super().__init__(num_blocks, dim, log)
-        self._inner, self._outer, self._project, self._samples = inner, outer, project, samples
+        super().__init__(num_blocks, dim, log_domain)
+        self._inner = inner
+        self._outer = outer
+        self._project = project
+        self._samples = samples
+        #: the proximal map of the outer function, where that has one (:func:`fcco.objectives.smoothed` takes it)
+        self.prox = getattr(outer, "prox", None)
         if isinstance(parameters, nn.Module):
             self.model = parameters
         else:
@@ -156,15 +173,32 @@ class FunctionalObjective(Objective):
         return self._outer(index, u)
 
     def project(self, u: Tensor) -> Tensor:
-        return u if self._project is None else self._project(u)
+        if self._project is None:
+            return u
+        return self._project(u)
 
     def samples(self, index: Tensor, *data: Any) -> int:
-        return super().samples(index, *data) if self._samples is None else self._samples(index, *data)
+        if self._samples is None:
+            return super().samples(index, *data)
+        return self._samples(index, *data)
+
+
+def _flags(log_domain: Any, dim: int) -> tuple[bool, ...]:
+    """One flag per component of g."""
+    if isinstance(log_domain, bool):
+        return (log_domain,) * dim
+    flags: tuple[Any, ...] = ()
+    if isinstance(log_domain, Sequence):
+        flags = tuple(log_domain)
+    if len(flags) != dim or not all(isinstance(flag, bool) for flag in flags):
+        raise ValueError(f"log_domain must be a bool or {dim} bools (one per component of g), got {log_domain!r}")
+    return flags
 
 
 def _warn_of_buffers(trained: nn.ParameterList, function: Callable[..., Any]) -> None:
     """Say that a module's buffers are left out, where its parameters are given and not the module."""
-    names, own = getattr(getattr(function, "__code__", None), "co_names", ()), {id(p) for p in trained}
+    own = {id(p) for p in trained}
+    names = getattr(getattr(function, "__code__", None), "co_names", ())
     used = [getattr(function, "__globals__", {}).get(name) for name in names]
     for cell in getattr(function, "__closure__", None) or ():
         with contextlib.suppress(ValueError):  # nothing in it yet
@@ -173,7 +207,7 @@ def _warn_of_buffers(trained: nn.ParameterList, function: Callable[..., Any]) ->
         if isinstance(module, nn.Module) and own & {id(p) for p in module.parameters()} and list(module.buffers()):
             warnings.warn(
                 f"the buffers of {type(module).__name__} (running statistics) are left out by its parameters alone: a "
-                "step would change them once a look, and no checkpoint would hold them; give parameters=module",
+                "step would change them once per probe, and no checkpoint would hold them; give parameters=module",
                 stacklevel=4,
             )
 
@@ -185,7 +219,7 @@ def objective(
     num_blocks: int,
     parameters: nn.Module | Iterable[Tensor],
     dim: int = 1,
-    log: bool | Sequence[bool] = False,
+    log_domain: bool | Sequence[bool] = False,
     project: Callable[[Tensor], Tensor] | None = None,
     samples: Callable[..., int] | None = None,
 ) -> Objective:
@@ -197,7 +231,7 @@ def objective(
         num_blocks: m.
         parameters: the module, or the ``nn.Parameter`` s, that the two functions use.
         dim: p.
-        log: as in :class:`Objective`.
+        log_domain: as in :class:`Objective`.
         project: optional ``project(u) -> u``.
         samples: optional ``samples(index, *data) -> int``.
 
@@ -223,4 +257,4 @@ def objective(
         wrong = [type(p).__name__ for p in parameters if not isinstance(p, nn.Parameter)]
         if wrong:
             raise TypeError(f"parameters must be a module or torch.nn.Parameters, got {checks.some(wrong)}")
-    return FunctionalObjective(inner, outer, num_blocks, dim, log, project, samples, parameters)
+    return FunctionalObjective(inner, outer, num_blocks, dim, log_domain, project, samples, parameters)
