@@ -44,6 +44,8 @@ class OutputObjective(Objective):
     block_scale: Tensor | None
     shift_invariant: bool = False
     features: bool = False
+    #: False where blocks are groups or bags: the output memory has no form for those
+    compares_examples: bool = True
 
     def __init__(
         self, model: nn.Module, blocks: Blocks, *, dim: int = 1, log_domain: bool | tuple[bool, ...] = False

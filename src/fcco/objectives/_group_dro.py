@@ -62,6 +62,8 @@ class GroupDRO(OutputObjective):
     group: Tensor
     share: Tensor
 
+    compares_examples = False
+
     def __init__(
         self,
         model: nn.Module,

@@ -18,6 +18,7 @@ from fcco._support import checks
 from fcco._support.interrupts import uninterrupted
 from fcco._support.module_state import Snapshot
 from fcco._support.parallel import gather_objects, rank_and_world
+from fcco._support.randomness import Randomness
 from fcco._support.sharded import copies, joined, parts, spread
 from fcco.data import Loader
 from fcco.methods import Method
@@ -420,6 +421,16 @@ class Solver:
     def parameters(self) -> list[nn.Parameter]:
         """Everything that is trained."""
         return self._evaluator.parameters
+
+    @property
+    def device(self) -> torch.device:
+        """Where the solver's state is."""
+        return self._evaluator.device
+
+    @property
+    def randomness(self) -> Randomness:
+        """Every source of random numbers that a step may use, for loops that draw between steps."""
+        return self._evaluator.module_state.randomness
 
     @property
     def t(self) -> int:

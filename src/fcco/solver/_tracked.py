@@ -108,8 +108,8 @@ class TrackedBlocks(Engine):
         if not isinstance(first, Batch):
             return self.state.table.check(first), tuple(rest)
         batch = first
-        if batch.index is None and isinstance(self._objective, OutputObjective):
-            batch = self._objective.blocks.complete(batch)
+        if isinstance(self._objective, OutputObjective):
+            batch = self._objective.complete(batch)
         batch = batch.to(self.state.table.device)
         return self.state.table.check(batch.index), (batch,)
 
