@@ -25,8 +25,8 @@ class Method:
         estimator: how z follows grad F.
         lag: 1: G uses u_{t-1} and G- uses u_{t-2}; 0: G uses u_t and G- uses u_{t-1}.
         finite_sum: keeps a reference w_tau, renewed by passes over all data.
-        period: every how many steps the reference is renewed; None: once per epoch, that is, when as many
-            samples were drawn as a full pass takes.
+        period: every how many steps the reference is renewed; None: once per epoch, that is, after as many steps
+            as draw the number of samples that a full pass takes (by the batch at which it was renewed).
         memory: settings of the output memory, which then takes the place of the tracker; else None.
     """
 

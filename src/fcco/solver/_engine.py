@@ -106,12 +106,8 @@ class Engine(ABC):
     method: Method
 
     @abstractmethod
-    def prepare(self, t: int, drawn: int) -> Renewal | None:
-        """What comes before the probes of step t: v3's pass over all data, where it is due.
-
-        Args:
-            drawn: how many samples the solver has drawn so far.
-        """
+    def prepare(self, request: Request) -> Renewal | None:
+        """What comes before the probes of a step: v3's pass over all data, where it is due."""
 
     @abstractmethod
     def probe(self, request: Request, weights: Weights, transaction: Transaction) -> Probed:

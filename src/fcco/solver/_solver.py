@@ -277,7 +277,7 @@ class Solver:
     def _estimate(self, request: Request, transaction: Transaction) -> Probed:
         """Probe, track, estimate: z_t is in ``p.grad`` after it, and nothing is stored yet."""
         estimator = self.method.estimator
-        renewal = self._engine.prepare(request.t, self.state.samples)
+        renewal = self._engine.prepare(request)
         if renewal is not None:
             self.state.charge(renewal.samples, Oracle(g=renewal.samples, j=renewal.samples))
             if self.state.z is None:

@@ -22,7 +22,7 @@ from fcco.solver._draw import Draw
 from fcco.solver._engine import Engine, Parts, Probed, Renewal, Request, register_engine
 from fcco.solver._full_pass import FullPass
 from fcco.solver._gradients import NonFiniteError, name_blocks
-from fcco.solver._reference import Reference, make_reference
+from fcco.solver._reference import Reference, make_reference, steps_per_epoch
 from fcco.solver._report import Diagnosis, Oracle
 from fcco.solver._state import Layout, saved
 from fcco.solver._transaction import Transaction
@@ -213,28 +213,30 @@ class TrackedBlocks(Engine):
         """Renew the reference at the next step, whatever the period; u is left alone (a new stage does this)."""
         self.state.renew = self.state.reference is not None
 
-    def prepare(self, t: int, drawn: int) -> Renewal | None:
+    def prepare(self, request: Request) -> Renewal | None:
         """A pass over all data, where the reference is due: w_tau, g(w_tau), u_{tau-1} and Gfull."""
-        if not self._is_due(t, drawn):
+        t = request.t
+        if not self._is_due(t):
             return None
         assert self._full_pass is not None
         table = self.state.table
         beta = self.method.tracker.coefficients(t, 1.0, table.rows).beta
-        reference = make_reference(self._evaluator, table, self._full_pass, beta, t)
-        reference.drawn = drawn + reference.samples
+        reference, samples = make_reference(self._evaluator, table, self._full_pass, beta, t)
+        if self.method.period is None:
+            reference.epoch = steps_per_epoch(samples, self.samples(request), table.device)
         self.state.reference = reference
         self.state.renew = False
-        return Renewal(reference.gradient, reference.samples)
+        return Renewal(reference.gradient, samples)
 
-    def _is_due(self, t: int, drawn: int) -> bool:
+    def _is_due(self, t: int) -> bool:
         if not self.method.finite_sum:
             return False
         reference = self.state.reference
         if reference is None or self.state.renew:
             return True
         period = self.method.period
-        if period is None:  # one epoch
-            return drawn - reference.drawn >= reference.samples
+        if period is None:
+            period = reference.epoch
         return t - reference.step >= period
 
     # ------------------------------------------------------------------ loaders and figures

@@ -5,11 +5,10 @@ import re
 
 import pytest
 import torch
-
-import fcco
-from tests import ranks
-from tests.ranks import Pool
-from tests.trials import assert_same
+from tests.helpers import ranks
+from tests.helpers.methods import TABLE, TRACKED
+from tests.helpers.ranks import Pool
+from tests.helpers.same import assert_same
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +47,7 @@ def _list(value):
     return [] if value is None else value if isinstance(value, list) else [value]
 
 
-@pytest.mark.parametrize("name", fcco.METHODS)
+@pytest.mark.parametrize("name", TRACKED)
 def test_two_ranks_equal_one_on_the_joined_batch(name, pair):
     assert_close(pair.run(ranks.train, name=name), alone(name))
 
@@ -252,7 +251,7 @@ def test_what_cannot_be_sharded_is_refused_by_name(how, says, pair):
 # ---------------------------------------------------------------------- DDP
 
 
-@pytest.mark.parametrize("name", fcco.METHODS)
+@pytest.mark.parametrize("name", TRACKED)
 def test_two_ranks_under_ddp_equal_one_on_the_joined_batch(name, pair):
     assert_close(pair.run(ranks.train, name=name, wrap="ddp"), alone(name))
 
