@@ -87,7 +87,7 @@ class SolverState:
     jvp_calls: int = saved(default=0)
     z: list[Tensor] | None = saved(Layout.PER_PARAMETER, default=None)
     norm: Tensor | None = saved(default=None)
-    reservoir: Reservoir | None = saved(Layout.NESTED, default=None)
+    reservoir: Reservoir | None = saved(Layout.NESTED, record=Reservoir, default=None)
 
     def charge(self, samples: int, oracle: Oracle) -> None:
         """Count samples and oracle calls."""
@@ -277,12 +277,13 @@ class Solver:
     def _estimate(self, request: Request, transaction: Transaction) -> Probed:
         """Probe, track, estimate: z_t is in ``p.grad`` after it, and nothing is stored yet."""
         estimator = self.method.estimator
+        state = self.state
         renewal = self._engine.prepare(request)
         if renewal is not None:
-            self.state.charge(renewal.samples, Oracle(g=renewal.samples, j=renewal.samples))
-            if self.state.z is None:
-                self.state.z = copies(renewal.gradient)
-        if estimator.remembers and self.state.z is None:
+            state.charge(renewal.samples, Oracle(g=renewal.samples, j=renewal.samples))
+            if state.z is None:
+                state.z = copies(renewal.gradient)
+        if estimator.remembers and state.z is None:
             weights = estimator.start(request.t)
         else:
             weights = estimator.weights(request.t)
@@ -293,6 +294,7 @@ class Solver:
     def _make_z(self, k: Weights, probed: Probed) -> None:
         """``p.grad`` holds the weighted sum of gradients: make it z_t, projected, or Nesterov's mixture."""
         evaluator = self._evaluator
+        state = self.state
         evaluator.check_foreign_parameters()
         grads = gradients(self.parameters)
         finite_everywhere = True
@@ -301,8 +303,8 @@ class Solver:
         fresh = None
         if k.lookahead is not None:
             fresh = copies(grads)
-        if self.state.z is not None and k.z != 0.0:
-            torch._foreach_add_(grads, self.state.z, alpha=k.z)
+        if state.z is not None and k.z != 0.0:
+            torch._foreach_add_(grads, state.z, alpha=k.z)
         if k.full is not None and probed.full_gradient is not None:
             torch._foreach_add_(grads, probed.full_gradient, alpha=k.full)
         watched = [*grads, *probed.seen, *self._project(grads)]
@@ -310,7 +312,7 @@ class Solver:
             raise probed.blame()
         if self.method.estimator.remembers:
             # A copy beside the old one, before the optimizer, which may write into p.grad.
-            self.state.z = copies(grads)
+            state.z = copies(grads)
         if fresh is not None:
             torch._foreach_mul_(grads, k.lookahead)
             torch._foreach_add_(grads, fresh, alpha=k.fresh)
@@ -327,14 +329,15 @@ class Solver:
 
     def _move(self, t: int, probed: Probed) -> None:
         """The last things before the weights move: w_t becomes w_{t-1}, the reservoir is offered w_t."""
+        state = self.state
         self._engine.keep_weights(probed.weights)
-        if self.state.reservoir is not None:
-            self.state.reservoir.offer(self.objective, t)
+        if state.reservoir is not None:
+            state.reservoir.offer(self.objective, t)
         if self.normalize:
             grads = gradients(self.parameters)
             norm = self._evaluator.norm(grads)
-            self.state.norm = torch.where(norm > 0, norm, 1.0)
-            torch._foreach_div_(grads, self.state.norm)
+            state.norm = torch.where(norm > 0, norm, 1.0)
+            torch._foreach_div_(grads, state.norm)
 
     def _report(self, t: int, probed: Probed) -> Report:
         oracle = self.oracle.plus(probed.oracle.g, probed.oracle.j, probed.oracle.jvp)
@@ -342,9 +345,10 @@ class Solver:
 
     def _commit(self, t: int, probed: Probed) -> None:
         """Store u_t and count: only now, since the optimizer may have raised."""
+        state = self.state
         probed.commit()
-        self.state.charge(probed.samples, probed.oracle)
-        self.state.t = t
+        state.charge(probed.samples, probed.oracle)
+        state.t = t
 
     # ------------------------------------------------------------------ failing without a trace
 

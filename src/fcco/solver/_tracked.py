@@ -159,9 +159,11 @@ class TrackedBlocks(Engine):
 
     def _probed(self, t: int, draw: Draw, boxed: Boxed) -> Probed:
         samples = self._evaluator.samples(draw.index, draw.data)
-        probes = boxed.probes.values()
-        gradients = sum(probe.f is not None for probe in probes)
-        products = sum(probe.jvp is not None for probe in probes)
+        gradients = 0
+        products = 0
+        for probe in boxed.probes.values():
+            gradients += probe.f is not None
+            products += probe.jvp is not None
         reference = self.state.reference
         state = self.state
 
