@@ -69,11 +69,13 @@ def part(tensor: Any) -> Tensor:
 
 
 def parts(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """:func:`part` of each; quick where nobody has loaded torch's sharding, as it is asked several times per step."""
+    """:func:`part` of each; quick where nothing is sharded, as it is asked several times per step."""
     given = list(tensors)
-    if "torch.distributed.tensor" not in sys.modules:
-        return given
-    return [part(tensor) for tensor in given]
+    sharded_kind = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())
+    for tensor in given:
+        if isinstance(tensor, sharded_kind):
+            return [part(each) for each in given]
+    return given
 
 
 @torch.no_grad()
