@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from fcco._support import checks
-from fcco._support.parallel import rank_and_world
 from fcco.data._batch import Batch
 from fcco.data._draws import Lists, exact_dtype
-from fcco.data._share import Share, share_of
+from fcco.data._share import Share, is_owned_here, share_of
 from fcco.data._structure import Structure
 
 
@@ -122,11 +121,6 @@ class Blocks(ABC):
             return torch.ones(self.data.num_examples, dtype=torch.bool, device=self.device)
         return self.data.weight > 0
 
-    def owned(self, index: Tensor) -> Tensor:
-        """Of the blocks (B,), which are this rank's."""
-        rank, world = rank_and_world()
-        return index % world == rank
-
     def completed(
         self, batch: Batch, index: Tensor, block_pos: Tensor | None, serves: Tensor | None, weight: Tensor
     ) -> Batch:
@@ -140,7 +134,7 @@ class ExampleBlocksBase(Blocks):
 
     block_example: Tensor
 
-    def mean_one(self, index: Tensor | None = None) -> Tensor | None:
+    def mean_one(self) -> Tensor | None:
         """(m,) the weights of the blocks' own examples, scaled to mean 1."""
         weight = self.weight_at(self.block_example)
         if weight is None:
@@ -158,7 +152,7 @@ class ExampleBlocksBase(Blocks):
         index = of_example.flat[of_example.start[known][row] + offset]
         index, order = index.sort()
         position = first[row][order]
-        mine = self.owned(index)
+        mine = is_owned_here(index)
         return index[mine], position[mine]
 
     def _blocks_of_examples(self) -> Lists:

@@ -15,7 +15,7 @@ from fcco.data._convert import numbered
 from fcco.data._draws import Lists, Pool, spread
 from fcco.data._labels import labels_of, values_of
 from fcco.data._queries import check_whole, without_empty
-from fcco.data._share import Share
+from fcco.data._share import Share, is_owned_here
 from fcco.data._structure import Structure
 
 
@@ -174,7 +174,7 @@ class GroupedBlocks(Blocks):
     def complete(self, batch: Batch) -> Batch:
         id = batch.id.to(self.device)
         group = self.member[id]
-        entering = self.owned(group) & self.alive()[id]
+        entering = is_owned_here(group) & self.alive()[id]
         index = group[entering].unique()
         member = (group == index.unsqueeze(1)) & entering  # (B, K)
         weight = spread(member, self.pool.count[index], self.pool.total[index], self.weight_at(id)).sum(0)

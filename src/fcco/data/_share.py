@@ -73,6 +73,18 @@ def share_of(num_blocks: int, blocks: int) -> Share:
     return share
 
 
+def owned_here(num_blocks: int, device: torch.device) -> Tensor:
+    """All blocks that this rank owns, in growing order."""
+    rank, world = rank_and_world()
+    return owned_blocks(num_blocks, rank, world).to(device)
+
+
+def is_owned_here(index: Tensor) -> Tensor:
+    """(B,) bool: which of the blocks (B,) are this rank's."""
+    rank, world = rank_and_world()
+    return index % world == rank
+
+
 def rank_seed(seed: int, rank: int) -> int:
     """The seed of a rank's own generator."""
     return (checks.whole("seed", seed) * 1_000_003 + rank) % 2**63

@@ -13,7 +13,7 @@ from fcco.data._batch import Batch
 from fcco.data._blocks import Blocks
 from fcco.data._draws import Pool, spread
 from fcco.data._labelled import Labelled, TaskLists, positives_of
-from fcco.data._share import Share
+from fcco.data._share import Share, is_owned_here
 
 
 @final
@@ -112,7 +112,7 @@ class TaskBlocks(Blocks):
     def complete(self, batch: Batch) -> Batch:
         id = batch.id.to(self.device)
         index = self.arange(self.num_blocks)
-        index = index[self.owned(index)]
+        index = index[is_owned_here(index)]
         positive, negative = self.tasks.at(self.block_task[index], id)
         enough = positive.any(1) & negative.any(1)
         index, positive, negative = index[enough], positive[enough], negative[enough]
