@@ -60,9 +60,6 @@ class Groups(Structure):
             raise ValueError(f"every group must be in both parts, but group {checks.some(names)} has one example")
         return torch.arange(self.num_examples), self.group
 
-    def _least_per_part(self) -> int:
-        return 1
-
 
 @final
 class Bags(Structure):

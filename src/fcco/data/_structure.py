@@ -70,7 +70,8 @@ class Structure(ABC):
     def split(self, fraction: float, *, seed: int = 0) -> tuple[Self, Self]:
         """Two disjoint parts, the first with about a ``fraction`` of the examples, drawn at random.
 
-        Queries and bags stay whole; each label (and each group, each event) is shared out alike.
+        Queries and bags stay whole. Each label (each group, events and censored subjects) is shared out alike; both
+        parts have some of it where it has two or more.
 
         Args:
             fraction: in (0, 1), of the first part.
@@ -81,7 +82,7 @@ class Structure(ABC):
         generator = torch.Generator().manual_seed(checks.whole("seed", seed))
         unit, strata = self._split_units()
         unit, strata = unit.cpu(), strata.cpu()
-        first = _stratified(strata, fraction, generator, least=self._least_per_part())
+        first = _stratified(strata, fraction, generator)
         chosen = first[unit]
         parts = [chosen.nonzero()[:, 0], (~chosen).nonzero()[:, 0]]
         if not all(part.numel() for part in parts):
@@ -130,10 +131,6 @@ class Structure(ABC):
         unit = torch.arange(self.num_examples, device=self.device)
         return unit, torch.zeros_like(unit)
 
-    def _least_per_part(self) -> int:
-        """How many units of each stratum both parts must have."""
-        return 0
-
     def _taken(self, rows: Tensor) -> Self:
         part = copy.copy(self)
         part.source = self.source.subset(rows)
@@ -159,13 +156,17 @@ class Structure(ABC):
         return given.to(self.device, torch.int64)
 
 
-def _stratified(strata: Tensor, fraction: float, generator: torch.Generator, *, least: int) -> Tensor:
-    """(U,) bool: which units are in the first part; of each stratum a rounded ``fraction``, ``least`` in each part."""
+def _stratified(strata: Tensor, fraction: float, generator: torch.Generator) -> Tensor:
+    """(U,) bool: which units are in the first part: a rounded ``fraction`` of each stratum.
+
+    Both parts have some of every stratum of two or more.
+    """
     order = torch.randperm(strata.shape[0], generator=generator)
     order = order[strata[order].argsort(stable=True)]
     _, number, count = strata.unique(return_inverse=True, return_counts=True)
     quota = (count * fraction).round().to(torch.int64)
-    quota = torch.minimum(quota.clamp(min=least), count - least)
+    least = (count >= 2).to(torch.int64)
+    quota = torch.minimum(torch.maximum(quota, least), count - least)
     start = count.cumsum(0) - count
     rank = torch.empty_like(order)
     rank[order] = torch.arange(order.shape[0]) - start[number[order]]
