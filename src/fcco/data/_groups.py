@@ -161,7 +161,7 @@ class GroupedBlocks(Blocks):
         return Batch(None, flat, index, self.labels_at(flat), serves=serves, weight=weight.flatten())
 
     def chunks(self, blocks: Tensor, size: int) -> Iterator[Batch]:
-        wanted = torch.isin(self.lists.group, blocks)
+        wanted = torch.isin(self.lists.group, blocks)  # (S,) of the examples group by group
         for id in self.lists.flat[wanted].split(size):
             group = self.member[id]
             index, serves = group.unique(return_inverse=True)
@@ -173,7 +173,7 @@ class GroupedBlocks(Blocks):
         group = self.member[id]
         entering = is_owned_here(group) & self.alive()[id]
         index = group[entering].unique()
-        member = (group == index.unsqueeze(1)) & entering  # (B, K)
+        member = (group == index.unsqueeze(1)) & entering  # (B, K); an example is in one group, so one row has it
         weight = spread(member, self.pool.count[index], self.pool.total[index], self.weight_at(id)).sum(0)
         # Those that no block here has stand with the first and count nothing.
         serves = torch.searchsorted(index, group).clamp(max=max(index.shape[0] - 1, 0))

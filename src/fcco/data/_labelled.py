@@ -78,7 +78,7 @@ class TaskLists:
         """The lists of all examples that have weight; tasks without positives or negatives are left out, and named."""
         labels = data.labels
         lists = cls._lists(labels, data.weight)
-        short = lists._short()
+        short = _lacking(lists)
         kept = torch.ones(labels.num_tasks, dtype=torch.bool)
         kept[list(short)] = False
         reasons = [f"{labels.name(task)} has no {what}" for task, what in short.items()]
@@ -119,11 +119,14 @@ class TaskLists:
         targets = self.y[id][:, task].T
         return targets == 1, targets == 0
 
-    def _short(self) -> dict[int, str]:
-        """What the tasks lack that lack something."""
-        positives, negatives = self.positive.count.tolist(), self.negative.count.tolist()
-        lack = {task: "positives" for task, count in enumerate(positives) if count == 0}
-        return lack | {task: "negatives" for task, count in enumerate(negatives) if count == 0 and task not in lack}
+
+def _lacking(lists: TaskLists) -> dict[int, str]:
+    """What the tasks lack that lack something."""
+    lack: dict[int, str] = {}
+    for what, choice in (("negatives", lists.negative), ("positives", lists.positive)):
+        for task in (choice.count == 0).nonzero()[:, 0].tolist():
+            lack[task] = what
+    return dict(sorted(lack.items()))
 
 
 def positives_of(size: int, fraction: float, least: int = 1) -> int:

@@ -13,8 +13,8 @@ from torch import Tensor
 from fcco._support import checks
 from fcco.data._batch import Batch, map_tensors
 from fcco.data._blocks import Blocks
+from fcco.data._reader import Reader, Request
 from fcco.data._share import owned_here
-from fcco.data._source import Reader, Request
 
 
 @final

@@ -81,9 +81,9 @@ class Structure(ABC):
             raise ValueError(f"fraction must be in (0, 1), got {fraction}")
         generator = torch.Generator().manual_seed(checks.whole("seed", seed))
         unit, strata = self._split_units()
-        unit, strata = unit.cpu(), strata.cpu()
-        first = _stratified(strata, fraction, generator)
-        chosen = first[unit]
+        # On the CPU, so that a seed means the same split on every device.
+        first = _stratified(strata.cpu(), fraction, generator)
+        chosen = first[unit.cpu()]  # (N,)
         parts = [chosen.nonzero()[:, 0], (~chosen).nonzero()[:, 0]]
         if not all(part.numel() for part in parts):
             raise ValueError(f"fraction={fraction} leaves one part without examples, of {self.num_examples}")
@@ -143,16 +143,17 @@ class Structure(ABC):
 
     def _positions(self, name: str, ids: Any) -> Tensor:
         given = numbers_or_objects(name, ids)
-        if isinstance(given, Tensor) and given.dtype == torch.bool and given.shape == (self.num_examples,):
-            given = given.nonzero()[:, 0]
-        if not isinstance(given, Tensor) or given.dim() != 1 or given.is_floating_point() or given.dtype == torch.bool:
+        if isinstance(given, list) or given.dim() != 1 or given.is_floating_point():
             raise TypeError(f"{name} must be integers of shape (n,), or a mask ({self.num_examples},)")
+        if given.dtype == torch.bool:
+            if given.shape[0] != self.num_examples:
+                raise ValueError(f"{name} must be a mask of shape ({self.num_examples},), got ({given.shape[0]},)")
+            given = given.nonzero()[:, 0]
         if given.numel() == 0:
             raise ValueError(f"{name} must name at least one example, got none")
-        low, high = int(given.min()), int(given.max())
-        if low < 0 or high >= self.num_examples:
-            wrong = low if low < 0 else high
-            raise ValueError(f"{name} must be in 0..{self.num_examples - 1}, got {wrong}")
+        wrong = given[(given < 0) | (given >= self.num_examples)].tolist()
+        if wrong:
+            raise ValueError(f"{name} must be in 0..{self.num_examples - 1}, got {checks.some(wrong)}")
         return given.to(self.device, torch.int64)
 
 
@@ -162,12 +163,12 @@ def _stratified(strata: Tensor, fraction: float, generator: torch.Generator) -> 
     Both parts have some of every stratum of two or more.
     """
     order = torch.randperm(strata.shape[0], generator=generator)
-    order = order[strata[order].argsort(stable=True)]
+    order = order[strata[order].argsort(stable=True)]  # stratum by stratum, each in random order
     _, number, count = strata.unique(return_inverse=True, return_counts=True)
     quota = (count * fraction).round().to(torch.int64)
     least = (count >= 2).to(torch.int64)
     quota = torch.minimum(torch.maximum(quota, least), count - least)
     start = count.cumsum(0) - count
-    rank = torch.empty_like(order)
+    rank = torch.empty_like(order)  # (U,) the place of each unit within its stratum
     rank[order] = torch.arange(order.shape[0]) - start[number[order]]
     return rank < quota[number]
