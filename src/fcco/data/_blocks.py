@@ -18,9 +18,9 @@ from fcco.data._structure import Structure
 
 
 class Blocks(ABC):
-    """m blocks over N examples; abstract.
+    r"""m blocks over N examples; abstract.
 
-    Weights are those of weighted means: block i's mean is :math:`\\frac1{W_i} \\sum_{k \\in S_i} w_k v_k`, w the
+    Weights are those of weighted means: block i's mean is :math:`\frac1{W_i} \sum_{k \in S_i} w_k v_k`, w the
     weights of the data and :math:`W_i` their sum over the block's set. What is drawn stands for all that it was drawn
     from: the estimate is unbiased whatever the sizes, and exact where everything is drawn.
 

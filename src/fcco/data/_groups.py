@@ -110,7 +110,7 @@ class Bags(Structure):
     def _taken(self, rows: Tensor) -> Self:
         check_whole(self.bag, rows, self.bag_names, "bag", "instances")
         part = super()._taken(rows)
-        present = part.bag.unique()
+        present = part.bag.unique()  # bags that are left, by their old numbers
         part.bag_label = self.bag_label[present]
         part.bag, part.bag_names = without_empty(part.bag, self.bag_names)
         return part
@@ -165,7 +165,7 @@ class GroupedBlocks(Blocks):
         for id in self.lists.flat[wanted].split(size):
             group = self.member[id]
             index, serves = group.unique(return_inverse=True)
-            weight = self.worth(id) / self.pool.total[group]
+            weight = self.worth(id) / self.pool.total[group]  # (K,)
             yield Batch(None, id, index, self.labels_at(id), serves=serves, weight=weight)
 
     def complete(self, batch: Batch) -> Batch:

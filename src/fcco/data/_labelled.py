@@ -50,7 +50,7 @@ class Labelled(Structure):
         unit = torch.arange(self.num_examples, device=self.device)
         if self.y.dim() > 1:
             return unit, torch.zeros_like(unit)
-        stratum = self.y
+        stratum = self.y  # (N,)
         if stratum.is_floating_point():
             stratum = stratum.nan_to_num(nan=-1.0).to(torch.int64)
         return unit, stratum
@@ -98,6 +98,7 @@ class TaskLists:
             y = labels.y
             if weight is not None:
                 y = y.masked_fill(weight == 0, -1)
+            # One-vs-rest: the negatives of a class are all others, so nothing is stored for them.
             members = Lists.by_label(y, len(labels.classes))
             return cls(y, members, Rest(members), used)
         matrix = labels.matrix
@@ -116,7 +117,7 @@ class TaskLists:
             y = self.y[id]
             positive = y == task.unsqueeze(1)
             return positive, ~positive & (y >= 0)
-        targets = self.y[id][:, task].T
+        targets = self.y[id][:, task].T  # (B, K)
         return targets == 1, targets == 0
 
 

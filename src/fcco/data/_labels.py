@@ -160,8 +160,8 @@ def _targets(name: str, numbers: Tensor, positive: Any) -> Tensor:
             raise ValueError(f"positive must be one of the values of {name}, got {positive!r}")
         is_positive = numbers == positive
     else:
-        low = numbers.masked_fill(missing, torch.inf).amin(0)
-        high = numbers.masked_fill(missing, -torch.inf).amax(0)
+        low = numbers.masked_fill(missing, torch.inf).amin(0)  # (T,)
+        high = numbers.masked_fill(missing, -torch.inf).amax(0)  # (T,)
         third = (~missing & (numbers != low) & (numbers != high)).nonzero().tolist()
         if third:
             row, column = third[0]
@@ -195,7 +195,7 @@ def _classes(name: str, numbers: Tensor) -> Labels:
 
 def _class_numbers(name: str, numbers: Tensor, classes: list[Any]) -> Tensor:
     number = torch.full(numbers.shape, -1, dtype=torch.int64, device=numbers.device)
-    known = numbers.isnan()
+    known = numbers.isnan()  # (N,) and then those whose class was found
     for column, entry in enumerate(classes):
         here = numbers == entry
         number[here] = column

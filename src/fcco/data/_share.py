@@ -50,7 +50,7 @@ class Share:
 
     def draw_foreign(self, size: int, generator: torch.Generator) -> Tensor:
         """``size`` blocks that other ranks own: uniform, without replacement."""
-        place = choose_one(self.foreign, size, generator)
+        place = choose_one(self.foreign, size, generator)  # among the foreign ones, counted in their order
         if size == 0:
             return place
         around = self.world - 1  # foreign blocks per turn of the ranks

@@ -143,7 +143,7 @@ class TensorSource(Source):
         if len({(part.shape[0], part.device) for part in parts}) > 1:
             got = ", ".join(f"{part.shape[0]} on {part.device}" for part in parts)
             raise ValueError(f"x must hold tensors of one length on one device, got {got}")
-        self.x = x
+        self.x = x  # never copied: a subset is another choice of rows
         self.rows = rows  # (N,) which rows of x; None: all
         self.size = int(parts[0].shape[0])
         if rows is not None:
