@@ -14,7 +14,7 @@ from fcco.data import Batch, GroupBlocks, Groups
 from fcco.data._batch import served
 from fcco.objectives._base import OutputObjective, check_data, checked_weight, fingerprint, need
 from fcco.objectives._means import mean_over
-from fcco.objectives._precision import like_parameters
+from fcco.objectives._precision import at_least_float32, like_parameters
 from fcco.objectives._risks import CVaRRisk, KLRisk, Risk
 
 
@@ -96,7 +96,7 @@ class GroupDRO(OutputObjective):
         return {"risk": repr(self.risk), "loss": name, "group_weight": fingerprint(self._given_weight)}
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        losses = self.loss(outputs, need(batch.y, "y"))
+        losses = self.loss(at_least_float32(outputs), need(batch.y, "y"))
         if losses.shape != (len(batch),):
             raise ValueError(f"loss must return one number per example, ({len(batch)},), got {tuple(losses.shape)}")
         members = served(self.group[batch.id] == index.unsqueeze(1), batch)  # (B, K)
