@@ -79,7 +79,7 @@ class CorrectionWatch:
         self.sums = sums
         self.figures += 1
         if self.figures * EVERY >= WINDOW:
-            self._answer(sums, gamma, stacklevel + 1)
+            self._answer(sums, gamma, stacklevel + 2)  # this function, and no_grad's wrapper around it
 
     def _answer(self, sums: Tensor, gamma: float, stacklevel: int) -> None:
         moved, apart = sums.tolist()
@@ -103,6 +103,9 @@ def _correction(c: Coefficients, v: Values) -> tuple[float, Tensor | None]:
     """gamma, and what it multiplies: g - g-, or J(w_t - w_{t-1})."""
     if c.jvp is not None:
         return float(c.jvp), v.jvp
-    if c.previous is None or v.previous is None:
+    if v.previous is None:
         return 0.0, None
-    return -float(c.previous), v.now - v.previous
+    gamma = 0.0  # a moving average by choice, whose estimator probes w_{t-1} all the same
+    if c.previous is not None:
+        gamma = -float(c.previous)
+    return gamma, v.now - v.previous
