@@ -57,7 +57,7 @@ class Pool:
 def serve(rank, world, store, pipe):
     """A rank's life: do what is asked, answer, until there is nothing more to do."""
     warnings.simplefilter("error")
-    warnings.filterwarnings("ignore", "`torch.jit.script` is", DeprecationWarning)  # torch's own, as in pyproject.toml
+    warnings.filterwarnings("ignore", "`torch.jit.script` is")  # torch's own, as in pyproject.toml
     warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)  # nobody writes into it
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)

@@ -26,6 +26,7 @@ def test_figure1_end_to_end(
         return out
 
     monkeypatch.setattr(reporting, "write", page)
+    monkeypatch.setattr(reproduce, "QUICK", replace(QUICK, passes=1.1, evaluations=3))  # v3's first full pass is one
     words = ["reproduce", "figure1", "--dataset", "digits", "--quick", "--out", str(tmp_path)]
     assert main(words) == 0
     shown = capsys.readouterr().out
