@@ -110,6 +110,11 @@ class TrackedBlocks(Engine):
         batch = first
         if isinstance(self._objective, OutputObjective):
             batch = self._objective.complete(batch)
+            if batch.index is not None and not batch.index.numel():
+                raise ValueError(
+                    f"the batch holds no block of {type(self._objective).__name__} with an example to compare it with: "
+                    "draw more examples per batch, or some of each class"
+                )
         batch = batch.to(self.state.table.device)
         return self.state.table.check(batch.index), (batch,)
 
