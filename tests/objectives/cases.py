@@ -49,7 +49,7 @@ class Case(NamedTuple):
     make: Callable[..., OutputObjective]
     outputs: int = 1
     views: bool = False
-    whole: dict[str, Any] = {}
+    whole: dict[str, Any] = {}  # noqa: RUF012
 
     def data(self, rows: Tensor | None = None, weight: Tensor | None = None) -> Any:
         """The data, or the rows (n,) of it, each as often as it is named."""

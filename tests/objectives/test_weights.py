@@ -1,4 +1,4 @@
-"""Weights of examples: two copies equal weight 2, weight 0 is absence; through passes and draws, for every objective."""
+"""Weights of examples, for every objective: two copies equal weight 2, weight 0 is absence; by passes and draws."""
 
 import itertools
 

@@ -72,6 +72,7 @@ class MultiTaskAUC(OutputObjective):
             check_surrogate("loss", loss, SquaredHinge, Square)
             self.loss = loss
         self.shift_invariant = not trained_centers
+        # One per column, so that a task left out of the data does not renumber a saved state.
         self.a: nn.Parameter | None = None
         self.b: nn.Parameter | None = None
         if trained_centers:
@@ -104,6 +105,7 @@ class MultiTaskAUC(OutputObjective):
         mean_positive = over_positives(h)
         mean_negative = over_negatives(h)
         if self.a is None or self.b is None:
+            # Moments, from which outer makes variances: a mean of squares around a mean would be biased.
             squares = [over_positives(h.square()), over_negatives(h.square())]
             return torch.stack([*squares, mean_positive, mean_negative], 1)
         around_a = over_positives((h - self.a[task].unsqueeze(1)).square())
