@@ -1,4 +1,4 @@
-"""The process that tests/checkpoint/test_kill.py kills: trains, saves now and then, and goes on from its file when started again.
+"""The process that tests/checkpoint/test_kill.py kills: trains, saves now and then, goes on from its file if restarted.
 
 Run as a script it is a nursery: it loads torch once and forks workers, so that a start costs milliseconds. Each line of
 its input is a command in JSON, each line of its output the answer: ``["start", arguments of train]`` a worker's id,

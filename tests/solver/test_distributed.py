@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+
 from tests.helpers import ranks
 from tests.helpers.methods import TABLE, TRACKED
 from tests.helpers.ranks import Pool

@@ -13,7 +13,7 @@ import torch
 
 import fcco
 from tests.helpers import twins
-from tests.helpers.methods import PERIODIC, TABLE, TRACKED, having
+from tests.helpers.methods import PERIODIC, TRACKED, having
 from tests.reference.methods import FINITE_SUM, METHODS, VARIANT, Adaptive
 from tests.reference.problem import CurvedProblem, LogProblem
 

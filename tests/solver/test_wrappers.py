@@ -67,7 +67,7 @@ def test_a_model_under_ddp_takes_the_same_steps(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["sox", "msvr-v1", "msvr-v2", "msvr-v3"])
 def test_a_model_under_fsdp_takes_the_same_steps(name, tmp_path):
-    """One rank: nothing is spread, but the parameters are another kind of tensor; tests/test_distributed.py has two."""
+    """One rank: nothing is spread, but the parameters are another kind of tensor; test_distributed.py has two."""
     plain = run(net(), name, radius=0.3)
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:

@@ -225,8 +225,9 @@ class Solver:
     def gradient(self, index: Any, *data: Any, chunk: int | None = None) -> AbstractContextManager[Pending]:
         """The seam: within the block z is in ``p.grad``, and your own ``optimizer.step()`` takes the step.
 
-        The step is committed when the block ends, and dropped where the block raises. ``pending.skipped`` says that
-        something was not finite (with ``nonfinite="skip"``): then do not step. Arguments as of :meth:`step`.
+        The step is committed when the block ends, and dropped where the block raises (what your optimizer has moved
+        by then stays moved). ``pending.skipped`` says that something was not finite (with ``nonfinite="skip"``): then
+        do not step. Ctrl-C waits for the end of the block. Arguments as of :meth:`step`.
 
         Example:
             >>> import fcco
@@ -246,23 +247,15 @@ class Solver:
 
     @contextmanager
     def _gradient(self, data: tuple[Any, ...], chunk: int | None, stacklevel: int) -> Iterator[Pending]:
-        if self._is_pending:
-            raise RuntimeError("a step is pending: leave its `with solver.gradient(...)` block before the next one")
+        self._check_idle()
         self._evaluator.check_trained()
         self._is_pending = True
         try:
             with Transaction() as transaction:
                 before = self._begin(transaction)
                 request = Request(self.t + 1, data, chunk, before)
-                try:
-                    with torch.enable_grad():
-                        probed = self._estimate(request, transaction)
-                except NonFiniteError:
-                    if self.nonfinite is NonFinite.RAISE:
-                        raise
-                    transaction.roll_back()
-                    self.state.samples += self._engine.samples(request)
-                    self.state.skipped += 1
+                probed = self._estimate_or_skip(request, transaction)
+                if probed is None:
                     yield Pending(True, Report(self.t, self.samples, self.oracle, True, None, None, None))
                     return
                 with uninterrupted():
@@ -273,6 +266,23 @@ class Solver:
             self._engine.after_step(self.t, stacklevel)
         finally:
             self._is_pending = False
+
+    def _check_idle(self) -> None:
+        if self._is_pending:
+            raise RuntimeError("a step is pending: leave its `with solver.gradient(...)` block first")
+
+    def _estimate_or_skip(self, request: Request, transaction: Transaction) -> Probed | None:
+        """None where something is not finite and such steps are skipped: all is then as before, but for the counts."""
+        try:
+            with torch.enable_grad():
+                return self._estimate(request, transaction)
+        except NonFiniteError:
+            if self.nonfinite is NonFinite.RAISE:
+                raise
+        transaction.roll_back()
+        self.state.samples += self._engine.samples(request)
+        self.state.skipped += 1
+        return None
 
     def _estimate(self, request: Request, transaction: Transaction) -> Probed:
         """Probe, track, estimate: z_t is in ``p.grad`` after it, and nothing is stored yet."""
@@ -354,6 +364,7 @@ class Solver:
 
     def _begin(self, transaction: Transaction) -> Snapshot:
         """From here on the step works on a fork of the state; where it fails, everything is as it was."""
+        torch.clear_autocast_cache()  # the weights have moved since its half-precision copies were made
         before = self.state
         snapshot = self._evaluator.module_state.capture()
         grads: list[Any] = [None] * len(self.parameters)
@@ -509,6 +520,7 @@ class Solver:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs, in plain values and tensors (call it on every rank)."""
+        self._check_idle()
         grads = self._gradients_as_z()
         if grads is not None:
             grads = [cloned(joined(gradient, p)) for gradient, p in zip(grads, self.parameters, strict=True)]
@@ -524,6 +536,7 @@ class Solver:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state; a state that does not fit is refused and nothing is changed."""
+        self._check_idle()
         place = self._place()
         self._check(state, place)
         self.objective.load_state_dict(spread_module_state(self.objective, state["objective"]))
@@ -549,9 +562,9 @@ class Solver:
         if missing:
             raise ValueError(f"the state is not one of a Solver: it lacks {', '.join(missing)}")
         check_identity(self._identity(), state["of"])
+        check_module_state(self.objective, state["objective"])
         check_record(self.state, state["state"], place)
         self._engine.check_state(state["state"]["engine"])
-        check_module_state(self.objective, state["objective"])
         groups = [len(group["params"]) for group in state["optimizer"]["param_groups"]]
         mine = [len(group["params"]) for group in self.optimizer.param_groups]
         if groups != mine:
