@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from tests import old_torch  # noqa: F401
+
 # Two threads shared among pytest-xdist's workers; what a test starts as a process of its own takes as many.
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 THREADS = max(1, 2 // WORKERS)

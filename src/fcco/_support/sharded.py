@@ -103,9 +103,11 @@ def spread(full: Any, like: Any) -> Any:
     """A whole tensor that every rank has, laid out as ``like`` is; no rank asks another."""
     if not is_sharded(like) or is_sharded(full) or full.shape != like.shape:
         return full
-    from torch.distributed.tensor import distribute_tensor
+    from torch.distributed.tensor import Replicate
 
-    return distribute_tensor(full.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+    everywhere = [Replicate()] * like.device_mesh.ndim
+    replicated = _sharded_kind().from_local(full.to(like.device), like.device_mesh, everywhere, run_check=False)
+    return replicated.redistribute(placements=like.placements)
 
 
 @torch.no_grad()
