@@ -58,6 +58,7 @@ class Loader:
 
     Attributes:
         batch_size: K, examples per batch of this rank (of the ordinary ones).
+        large_batch_size: K of the large ones; None: there are none.
 
     Example:
         >>> from fcco.data import PointBlocks, Points
@@ -96,6 +97,9 @@ class Loader:
         self.share = share_of(self.num_blocks, blocks)
         structure.check(self.share, samples)
         self.batch_size = structure.batch_size_of(self.share, samples)
+        self.large_batch_size: int | None = None
+        if self.large is not None:
+            self.large_batch_size = structure.batch_size_of(*self._sizes(0))
         if steps_per_epoch is None:
             steps_per_epoch = max(1, self.num_examples // (self.batch_size * self.share.world))
         self.steps_per_epoch = checks.positive_int("steps_per_epoch", steps_per_epoch)

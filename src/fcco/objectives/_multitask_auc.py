@@ -35,6 +35,7 @@ class MultiTaskAUC(OutputObjective):
             with which F equals the pairwise square loss.
         trained_centers: a, b as trained variables, or exact class means.
         block_weight: (T,) how much each task counts, None: equally.
+        positive_fraction: the share of positives among the samples that a loader draws for a task; F is the same.
 
     Example:
         >>> from fcco.data import Tasks
@@ -59,9 +60,10 @@ class MultiTaskAUC(OutputObjective):
         loss: SquaredHinge | Square | None = None,
         trained_centers: bool = True,
         block_weight: Tensor | None = None,
+        positive_fraction: float = 0.5,
     ) -> None:
         check_data("MultiTaskAUC", data, Tasks)
-        blocks = TaskBlocks(data)
+        blocks = TaskBlocks(data, positive_fraction=positive_fraction)
         dim = 4
         if trained_centers:
             dim = 3

@@ -141,8 +141,8 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def diagnose(self, full_pass: FullPass | None, z: list[Tensor] | None) -> Diagnosis:
-        """Exact figures from passes over all data."""
+    def diagnose(self, full_pass: FullPass | None, z: list[Tensor] | None, gradient: bool) -> Diagnosis:
+        """Exact figures from passes over all data; without those of the gradient where ``gradient`` is False."""
 
     @abstractmethod
     def rows(self) -> Tensor:

@@ -508,9 +508,14 @@ class Solver:
             source = reservoir.kept
         return {name: value.clone() for name, value in source.items()}
 
-    def diagnose(self, full_pass: FullPass | None = None) -> Diagnosis:
-        """Exact F, ||grad F||, tracking error and ||z - grad F|| from two passes over all data; changes nothing."""
-        return self._engine.diagnose(full_pass, self.z)
+    def diagnose(self, full_pass: FullPass | None = None, *, gradient: bool = True) -> Diagnosis:
+        """Exact F, ||grad F||, tracking error and ||z - grad F|| from two passes over all data; changes nothing.
+
+        Args:
+            full_pass: the data to take them over; None: the solver's own.
+            gradient: False: F and the tracking error alone, from one pass forward.
+        """
+        return self._engine.diagnose(full_pass, self.z, gradient)
 
     def renew_reference(self) -> None:
         """Renew the reference of a finite-sum form at the next step, whatever the period; a new stage does this."""

@@ -17,7 +17,7 @@ from fcco.methods.trackers import MSVR, Coefficients, Values
 from fcco.objectives import OutputObjective
 from fcco.solver._blocks import BlockTable
 from fcco.solver._chunks import make_pieces
-from fcco.solver._diagnose import exact_figures
+from fcco.solver._diagnose import exact_figures, exact_values
 from fcco.solver._draw import Draw
 from fcco.solver._engine import Engine, Parts, Probed, Renewal, Request, register_engine
 from fcco.solver._full_pass import FullPass
@@ -295,10 +295,12 @@ class TrackedBlocks(Engine):
     def rows(self) -> Tensor:
         return self.state.table.current().clone()
 
-    def diagnose(self, full_pass: FullPass | None, z: list[Tensor] | None) -> Diagnosis:
+    def diagnose(self, full_pass: FullPass | None, z: list[Tensor] | None, gradient: bool) -> Diagnosis:
         chosen = self._full_pass if full_pass is None else full_pass
         if chosen is None:
             raise ValueError("diagnose needs a full_pass, here or in the Solver; got None")
+        if not gradient:
+            return exact_values(self._evaluator, self.state.table, chosen)
         return exact_figures(self._evaluator, self.state.table, chosen, z)
 
 
