@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, final
 
-import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry

@@ -131,10 +131,9 @@ def renewed(share: Tensor, size: Tensor, renewal: float) -> Tensor:
 def gradient_sizes(c: Tensor, members: Tensor, seen: Tensor | None) -> Tensor:
     """|c| (n,) of a stratum's members from c (N, ...); those not seen (None: all were) count like the others' mean."""
     mine = c[members]
+    size: Tensor = mine.abs().double()
     if mine.dim() > 1:
         size = mine.flatten(1).norm(dim=1).double()
-    else:
-        size = mine.abs().double()
     if seen is None:
         return size
     there = seen[members]

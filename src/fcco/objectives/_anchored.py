@@ -98,7 +98,7 @@ class AnchoredObjective(OutputObjective):
             weight = torch.ones(self.num_blocks, dtype=torch.float64, device=blocks.device)
         total = by_task(weight, blocks)
         share = weight / total[blocks.block_task]
-        tasks_with_blocks = (total > 0).sum()
+        tasks_with_blocks = int((total > 0).sum())  # a tensor of one int would make the ratio single precision
         return share * (self.num_blocks / tasks_with_blocks)
 
 

@@ -198,9 +198,7 @@ class GlobalContrastive(OutputObjective):
 
         if len(table.shape) != 2 or table.shape[0] != 2:
             return None
-        return ContrastiveForm(
-            self, self.blocks, self.tau, table, two_modal=self.two_modal, normalized=self.normalize
-        )
+        return ContrastiveForm(self, self.blocks, self.tau, table, two_modal=self.two_modal, normalized=self.normalize)
 
     def _over_tau(self, x: Tensor, index: Tensor) -> Tensor:
         """x / tau, (B, 2, ...)."""

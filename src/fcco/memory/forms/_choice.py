@@ -33,10 +33,9 @@ def speaks_for_itself(objective: NamesItsForm) -> bool:
     """Whether no class below the one that names the form (and no instance) has changed what the form is of."""
     classes = type(objective).__mro__
     named_at = _defined_at(classes, "table_form")
-    for name in _DESCRIBED:
-        if name in vars(objective) or _defined_at(classes, name) < named_at:
-            return False
-    return True
+    changed_below = any(_defined_at(classes, name) < named_at for name in _DESCRIBED)
+    changed_here = any(name in vars(objective) for name in _DESCRIBED)
+    return not (changed_below or changed_here)
 
 
 def _defined_at(classes: tuple[type, ...], name: str) -> int:

@@ -135,7 +135,7 @@ class ContrastiveForm(Form):
             f.append(weighed.f)
             add_to(gradients, weighed.param_gradients)
         c[found.id] = self._by_output(found.id, by_feature)
-        return Evaluation(c, joined(f, c), gradients, [fresh])
+        return Evaluation(c, self._all_values(f), gradients, [fresh])
 
     def evaluate(self, ids: Tensor, rows: list[Tensor], old: Entries | None = None) -> Evaluation:
         id = sent(ids.contiguous(), self._table.device)
@@ -164,7 +164,7 @@ class ContrastiveForm(Form):
             f.append(weighed.f)
             add_to(gradients, weighed.param_gradients)
         by_feature += _by_anchor(drawn, slopes[place], means)
-        return Evaluation(self._by_output(id, by_feature), joined(f, by_feature), gradients, [fresh])
+        return Evaluation(self._by_output(id, by_feature), self._all_values(f), gradients, [fresh])
 
     # ------------------------------------------------------------------ parts
 
@@ -179,6 +179,12 @@ class ContrastiveForm(Form):
             h = normalize(h, dim=2)
         tau = torch.as_tensor(self._tau(id), dtype=h.dtype, device=h.device).expand(id.shape[0], 2)
         return Features(id, h, (h[:, 0] * h[:, 1]).sum(1), tau, self._weight[id])
+
+    def _all_values(self, f: list[Tensor]) -> Tensor:
+        """f of the blocks that took part: where all were seen, those of weight 0 too, for which it is 0."""
+        if self._all_count or self._table.missing:
+            return torch.cat(f)
+        return torch.cat([*f, f[0].new_zeros(int((self._weight == 0).sum()))])
 
     def _others(self, h: Tensor, v: int) -> Tensor:
         """(Q, d), whom direction v compares with: the other modality, or both views. A view of h (P, 2, d)."""

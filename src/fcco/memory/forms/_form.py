@@ -1,7 +1,7 @@
 """Form: the objective as a function of the outputs in the table, F(w) = Phi(s_1(w), ..., s_n(w)).
 
-An objective names its form (``OutputObjective.table_form``), a surrogate its kernel. A form holds structure alone: who is
-compared with whom. The outputs come from the table, and what else it remembers (``rows``) is handed in and out.
+An objective names its form (``OutputObjective.table_form``), a surrogate its kernel. A form holds structure alone: who
+is compared with whom. The outputs come from the table, and what else it remembers (``rows``) is handed in and out.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class QueryExponentials(_QueryMeans):
     """ListNet: log of the mean of exp(h_j - h_i) over the query of i."""
 
     def cost(self) -> int:
-        return 8 * (self.items.shape[0] + self.block_item.shape[0])
+        return 8 * int(self.items.shape[0] + self.block_item.shape[0])
 
     def values(self, blocks: Tensor, h: Tensor, seen: Tensor) -> Tensor:
         there = self.items[seen[self.items]]
@@ -133,7 +133,7 @@ class RiskExponentials(ListMeans):
         self.weight = example_weights(blocks, device)
 
     def cost(self) -> int:
-        return 16 * self.order.shape[0]
+        return 16 * int(self.order.shape[0])
 
     def values(self, blocks: Tensor, h: Tensor, seen: Tensor) -> Tensor:
         there = seen[self.order]

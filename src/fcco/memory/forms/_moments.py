@@ -49,9 +49,9 @@ class _Slopes(NamedTuple):
 class MomentForm(Form):
     r""":math:`\Phi(h) = \frac1m \sum_t f_t(g_t)`, where g_t follows from mean and mean square of the task's classes.
 
-    Rows are one tensor (4, 2, m): a centre c, the weight of those seen, the weighted sums of h - c and of its square, of
-    positives and negatives. About a centre, because a mean square less the square of a mean would keep no digits where
-    h is large. They are brought up to date with what a step writes, so that its cost does not depend on n.
+    Rows are one tensor (4, 2, m): a centre c, the weight of those seen, the weighted sums of h - c and of its square,
+    of positives and negatives. About a centre, because a mean square less the square of a mean would keep no digits
+    where h is large. They are brought up to date with what a step writes, so that its cost does not depend on n.
 
     Args:
         objective: gives f, its ``outer``.
