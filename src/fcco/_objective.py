@@ -259,3 +259,9 @@ def objective(
         if wrong:
             raise TypeError(f"parameters must be a module or torch.nn.Parameters, got {checks.some(wrong)}")
     return FunctionalObjective(inner, outer, num_blocks, dim, log_domain, project, samples, parameters)
+
+
+def has_slope(objective: Objective) -> bool:
+    """Whether ``outer_and_slope`` speaks of this objective's f: a subclass with another ``outer`` may have none."""
+    owner = next(part for part in type(objective).__mro__ if {"outer", "outer_and_slope"} & vars(part).keys())
+    return "outer_and_slope" in vars(owner) and "outer" not in vars(objective)

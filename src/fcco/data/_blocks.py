@@ -30,6 +30,7 @@ class Blocks(ABC):
         device: where the draws happen.
         block_weight: (m,) float64 with mean 1, each block's share of F; None: all equal.
         block_example: (m,) the example that each block is; None: blocks are not examples.
+        block_stratum: (m,) blocks of the same number stand for each other where some are missing; None: all do.
     """
 
     #: the fewest samples that a draw makes sense with
@@ -39,6 +40,7 @@ class Blocks(ABC):
     num_blocks: int
     block_weight: Tensor | None = None
     block_example: Tensor | None = None
+    block_stratum: Tensor | None = None
 
     def __init__(self, data: Structure) -> None:
         self.data = data
@@ -84,6 +86,20 @@ class Blocks(ABC):
     def labels_at(self, id: Tensor) -> Tensor | None:
         """What ``batch.y`` is for the examples (K,)."""
         return self.data.labels_at(id)
+
+    # ------------------------------------------------------------------ what the output memory asks
+
+    def strata(self) -> tuple[Tensor, ...]:
+        """The examples that count, by kind (n,) each: the output memory draws a fixed number of every kind."""
+        return (self.alive().nonzero()[:, 0],)
+
+    def positives_at(self, index: Tensor, id: Tensor) -> Tensor | None:
+        """(B, K) bool: which examples are positives of the blocks' tasks; None: there are no two classes."""
+        return None
+
+    def touched(self, id: Tensor) -> Tensor | None:
+        """The blocks whose means the examples (K,) enter; None: all of them, or as good as all."""
+        return None
 
     def check(self, share: Share, samples: int) -> None:
         """Refuse sizes that no draw makes sense with."""

@@ -96,6 +96,7 @@ class PointBlocks(SlotBlocks):
         pairs = self._pairs()
         used = torch.isin(pairs.group, self.tasks.used)
         self.block_task = pairs.group[used]
+        self.block_stratum = self.block_task
         self.block_example = pairs.flat[used]
         self.num_blocks = int(self.block_task.shape[0])
         self.block_size = self.own.count[self.block_task]
@@ -112,6 +113,16 @@ class PointBlocks(SlotBlocks):
             return choice
         number = self.arange(self.num_tasks)
         return Lists.where((self.tasks.y.unsqueeze(1) != number) & (self.tasks.y >= 0).unsqueeze(1))
+
+    def strata(self) -> tuple[Tensor, ...]:
+        """With one task the blocks' class and the other."""
+        if self.used > 1:
+            return super().strata()
+        own, other = self._at(self.tasks.used, self.arange(self.data.num_examples))
+        return own[0].nonzero()[:, 0], other[0].nonzero()[:, 0]
+
+    def positives_at(self, index: Tensor, id: Tensor) -> Tensor:
+        return self.tasks.at(self.block_task[index], id)[0]
 
     # ------------------------------------------------------------------ sizes
 

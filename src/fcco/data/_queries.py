@@ -125,6 +125,11 @@ class QueryBlocks(SlotBlocks):
         self.query_weight = self.pool.total
         self.block_weight = self.mean_one()
 
+    def touched(self, id: Tensor) -> Tensor:
+        met = torch.zeros_like(self.query_size, dtype=torch.bool)
+        met[self.item_query[id]] = True
+        return met[self.block_query].nonzero()[:, 0]
+
     def batch_size_of(self, share: Share, samples: int) -> int:
         return share.size + min(self.num_queries, share.size) * min(samples, self.pool.longest)
 

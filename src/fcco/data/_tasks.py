@@ -77,6 +77,9 @@ class TaskBlocks(Blocks):
         self.positives = Pool(self.tasks.positive, data.weight, self.tasks.used)
         self.negatives = Pool(self.tasks.negative, data.weight, self.tasks.used)
 
+    def positives_at(self, index: Tensor, id: Tensor) -> Tensor:
+        return self.tasks.at(self.block_task[index], id)[0]
+
     def sizes(self, samples: int) -> tuple[int, int]:
         """How many positives and negatives a task gets: no more than the largest task has."""
         positives = positives_of(samples, self.positive_fraction)

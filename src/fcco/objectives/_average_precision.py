@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from fcco._support.logs import ZERO
 from fcco.data import Batch, Points
 from fcco.objectives._anchored import AnchoredObjective, own_position
 from fcco.objectives._base import scores
-from fcco.objectives._means import ZERO, log_or_zero, shares
+from fcco.objectives._means import log_or_zero, shares
 from fcco.objectives._precision import at_least_float32, to_float64
 from fcco.objectives._surrogates import SquaredHinge, Surrogate, check_surrogate
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
 
 
 class AveragePrecision(AnchoredObjective):
@@ -93,6 +98,11 @@ class AveragePrecision(AnchoredObjective):
     def project(self, u: Tensor) -> Tensor:
         """0 <= u_1 <= u_2, as their g are."""
         return torch.minimum(u, u[:, 1:]).clamp(min=ZERO)
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        from fcco.memory.forms import pairwise_form
+
+        return pairwise_form(self, self.blocks, self.loss.kernel(), table, same_class_only=(True, False))
 
     def _is_shared(self, batch: Batch) -> bool:
         """Whether all blocks see the same examples with the same weights, in full precision."""

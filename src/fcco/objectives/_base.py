@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,10 @@ from torch import Tensor, nn
 from fcco._objective import Objective
 from fcco.data import Batch, Blocks, Loader, full_pass
 from fcco.objectives._precision import like_parameters
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
 
 
 class OutputObjective(Objective):
@@ -23,7 +27,10 @@ class OutputObjective(Objective):
     :meth:`outer`. ``inner`` is the composition of the two parts.
 
     ``shift_invariant`` says that F is invariant to one number added to the outputs of all examples (of each query,
-    where examples have queries), in each column its own; what is not declared is not assumed.
+    where ``shift_per_query`` says so), in each column its own; what is not declared is not assumed.
+
+    ``compares_examples`` says that blocks compare examples with each other, as everything but groups and bags does: the
+    output memory needs that.
 
     ``features`` says that the numbers of an output are the coordinates of one feature (or several), not scores that
     stand for themselves: the length of a change is then what counts, not each number.
@@ -43,9 +50,9 @@ class OutputObjective(Objective):
 
     block_scale: Tensor | None
     shift_invariant: bool = False
-    features: bool = False
-    #: False where blocks are groups or bags: the output memory has no form for those
-    compares_examples: bool = True
+    shift_per_query: ClassVar[bool] = False
+    compares_examples: ClassVar[bool] = True
+    features: ClassVar[bool] = False
 
     def __init__(
         self, model: nn.Module, blocks: Blocks, *, dim: int = 1, log_domain: bool | tuple[bool, ...] = False
@@ -144,9 +151,19 @@ class OutputObjective(Objective):
                 return parameter.dtype
         return None
 
-    def table_form(self, table: Any) -> Any:
-        """F as a function of a table of outputs in a fast form, for the output memory; None: the generic form."""
+    # ------------------------------------------------------------------ the output memory
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        """F as a function of a table of outputs in a fast form; None: the generic form, from values and outer.
+
+        It is asked only where no subclass has another ``values`` or ``outer`` than the class that defines it.
+        """
         return None
+
+    def objective_params(self) -> list[nn.Parameter]:
+        """What is trained besides the network: thresholds, temperatures."""
+        network = {id(p) for p in self.model.parameters()}
+        return [p for p in self.parameters() if p.requires_grad and id(p) not in network]
 
     # ------------------------------------------------------------------ for subclasses
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor, nn
 
 from fcco.data import Batch, RiskBlocks, RiskSets
@@ -10,6 +12,10 @@ from fcco.objectives._anchored import own_position, with_own
 from fcco.objectives._base import OutputObjective, check_data, scores
 from fcco.objectives._means import log_mean_exp_over
 from fcco.objectives._precision import like_parameters, to_float64
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
 
 
 class Cox(OutputObjective):
@@ -82,3 +88,10 @@ class Cox(OutputObjective):
         # log of the sum over the risk set from log of the mean
         f = u.squeeze(1) + self.risk_weight[index].to(u.dtype).log()
         return self.weighted(index, f)
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        from fcco.memory.forms import ListForm, RiskExponentials
+
+        if table.shape:
+            return None
+        return ListForm(self, RiskExponentials(self.blocks, table.device), table)

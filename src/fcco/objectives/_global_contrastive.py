@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,10 @@ from fcco.objectives._anchored import own_position
 from fcco.objectives._base import OutputObjective, called, check_data
 from fcco.objectives._means import log_mean_exp_over
 from fcco.objectives._precision import like_parameters, to_float64
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
 
 
 @final
@@ -88,7 +92,8 @@ class GlobalContrastive(OutputObjective):
     Qiu et al., Not all semantics are created equal, ICML 2023 (iSogCLR).
     """
 
-    features = True
+    features: ClassVar[bool] = True
+    blocks: ExampleBlocks
 
     def __init__(
         self,
@@ -190,6 +195,13 @@ class GlobalContrastive(OutputObjective):
             u = u + self.temperature.rho
         f = (self.tau(index) * u).mean(1)
         return self.weighted(index, f)
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        from fcco.memory.forms import ContrastiveForm
+
+        if len(table.shape) != 2 or table.shape[0] != 2:
+            return None
+        return ContrastiveForm(self, self.blocks, self.tau, table, two_modal=self.two_modal, normalized=self.normalize)
 
     def _over_tau(self, x: Tensor, index: Tensor) -> Tensor:
         """x / tau, (B, 2, ...)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +58,7 @@ class GroupDRO(OutputObjective):
     Uryasev, Optimization of conditional value-at-risk, J. Risk 2000; Wang and Yang, ALEXR, ICML 2025 (as FCCO).
     """
 
+    compares_examples: ClassVar[bool] = False
     blocks: GroupBlocks
     group: Tensor
     share: Tensor

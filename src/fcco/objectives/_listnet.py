@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,10 @@ from fcco.objectives._base import scores
 from fcco.objectives._means import check_not_empty, log_mean_exp_over
 from fcco.objectives._precision import to_float64
 from fcco.objectives._queries import QueryObjective
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
 
 MANY = 2**24  # pairs: in double precision a few of these matrices fill a gigabyte
 
@@ -79,6 +83,13 @@ class ListNet(QueryObjective):
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         return self.weighted(index, u.squeeze(1) + self.block_size[index].to(u.dtype).log())
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        from fcco.memory.forms import ListForm, QueryExponentials
+
+        if table.shape:
+            return None
+        return ListForm(self, QueryExponentials(self.blocks, table.device), table)
 
     def _pays_by_query(self, index: Tensor, batch: Batch) -> bool:
         """Whether one sum per query will do, and is worth it."""

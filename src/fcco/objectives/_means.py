@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from fcco._support import checks
-
-#: What log 0 is written as: far below every log g that scores can give, and finite.
-ZERO = -1.0e6
+from fcco._support.logs import ZERO
 
 
 def mean_over(values: Tensor, mask: Tensor, weight: Tensor | None, index: Tensor, what: str) -> Tensor:

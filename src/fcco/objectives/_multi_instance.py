@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +56,7 @@ class MultiInstance(OutputObjective):
     Reference: Zhu et al., Provable Multi-instance Deep AUC Maximization with Stochastic Pooling, ICML 2023 (MIDAM-smx).
     """
 
+    compares_examples: ClassVar[bool] = False
     blocks: BagBlocks
     bag: Tensor
     positive: Tensor

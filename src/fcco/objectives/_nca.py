@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -58,7 +58,7 @@ class NCA(OutputObjective):
     labels: Tensor
 
     mean_of_exponentials = False
-    features = True
+    features: ClassVar[bool] = True
 
     def __init__(self, model: nn.Module, data: Examples, *, log_likelihood: bool = False) -> None:
         check_data("NCA", data, Examples)

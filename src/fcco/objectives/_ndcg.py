@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,10 @@ from fcco.objectives._means import mean_over
 from fcco.objectives._precision import like_parameters
 from fcco.objectives._queries import QueryObjective
 from fcco.objectives._surrogates import SquaredHinge, Surrogate, check_surrogate
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
 
 _LONGEST = 10_000_000  # places that a query's items may take together: one discount is stored per place
 
@@ -96,6 +100,13 @@ class NDCG(QueryObjective):
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         rank = self.block_size[index] * u.squeeze(1)  # a mean over the query times its size
         return self.weighted(index, -inverse_discount(rank, self.block_least[index]))
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        from fcco.memory.forms import ListForm, QueryPairs
+
+        if table.shape:
+            return None
+        return ListForm(self, QueryPairs(self.blocks, self.surrogate, table.device), table)
 
 
 def inverse_discount(rank: Tensor, least: Tensor) -> Tensor:

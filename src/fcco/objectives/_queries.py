@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -34,6 +36,7 @@ class QueryObjective(OutputObjective):
     """
 
     shift_invariant = True
+    shift_per_query: ClassVar[bool] = True
     blocks: QueryBlocks
     data: Queries
     item_query: Tensor

@@ -20,12 +20,11 @@ from fcco._support.module_state import Snapshot
 from fcco._support.parallel import gather_objects, rank_and_world
 from fcco._support.randomness import Randomness
 from fcco._support.sharded import copies, joined, parts, spread
-from fcco.data import Loader
 from fcco.methods import Method
 from fcco.methods.estimators import Weights
 from fcco.objectives import OutputObjective
 from fcco.solver._arguments import check_pair, check_parts, choice, start_z
-from fcco.solver._engine import Parts, Probed, Request, make_engine
+from fcco.solver._engine import BatchLoader, Parts, Probed, Request, make_engine
 from fcco.solver._evaluator import Evaluator
 from fcco.solver._full_pass import FullPass
 from fcco.solver._gradients import NonFiniteError, gradients
@@ -189,6 +188,7 @@ class Solver:
                 full_pass=_full_pass_of(objective, method, full_pass),
                 u0=u0,
                 raises=self.nonfinite is NonFinite.RAISE,
+                counters=self,
             )
         )
         self.state = SolverState(self._engine.state)
@@ -391,7 +391,7 @@ class Solver:
         steps_per_epoch: int | None = None,
         num_workers: int = 0,
         pin_memory: bool = False,
-    ) -> Loader:
+    ) -> BatchLoader:
         """The loader that suits objective and method: ``for batch in solver.loader(...): solver.step(batch)``.
 
         Args:
@@ -466,6 +466,10 @@ class Solver:
     def oracle(self) -> Oracle:
         """Oracle calls so far."""
         return Oracle(self.state.g_calls, self.state.j_calls, self.state.jvp_calls)
+
+    def charge(self, samples: int, oracle: Oracle) -> None:
+        """Count a pass that was made outside of steps."""
+        self.state.charge(samples, oracle)
 
     @property
     def correction_share(self) -> float | None:
