@@ -15,7 +15,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,9 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, softplus
 
 import fcco
-from fcco.objectives._average_precision import AveragePrecision
-from fcco.objectives._global_contrastive import GlobalContrastive
-from fcco.objectives._listnet import ListNet
-from fcco.objectives._ndcg import NDCG, ideal_dcg
-from fcco.objectives._partial_auc import PartialAUC
-from fcco.objectives._surrogates import Logistic, SquaredHinge
-from fcco.sampling.batch import Batch
+from fcco.data import Batch, Examples, Points, Queries
+from fcco.objectives import NDCG, AveragePrecision, GlobalContrastive, ListNet, Logistic, PartialAUC, SquaredHinge
+from fcco.objectives._ndcg import ideal_dcg
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -125,9 +121,15 @@ def imbalanced(num_positives: int, num_examples: int) -> Callable[[torch.Generat
         index = torch.randperm(num_positives, generator=generator)[:POSITIVES]
         negatives = torch.randperm(num_examples - num_positives, generator=generator)[: BATCH - POSITIVES]
         id = torch.cat([index, num_positives + negatives])
-        return index, Batch(id, id, y=(id < num_positives).long(), anchor=torch.arange(POSITIVES))
+        return index, Batch(id, id, index, (id < num_positives).long(), torch.arange(POSITIVES))
 
     return draw
+
+
+def first_are_positive(num_positives: int, num_examples: int) -> Points:
+    """Numbered examples, the first of them positives."""
+    id = torch.arange(num_examples)
+    return Points(id, id < num_positives)
 
 
 def average_precision(gamma: float) -> Pair:
@@ -137,7 +139,7 @@ def average_precision(gamma: float) -> Pair:
         name="AP (AveragePrecisionLoss)",
         gamma=gamma,
         steps=8,
-        objective=AveragePrecision(Table(2000), 100),
+        objective=AveragePrecision(Table(2000), first_are_positive(100, 2000)),
         shape=(2000,),
         draw=imbalanced(100, 2000),
         loss=lambda h, index, batch: theirs(h, batch.y, batch.id),
@@ -156,7 +158,7 @@ def one_way(gamma: float) -> Pair:
         name="pAUC one-way (pAUC_DRO_Loss)",
         gamma=gamma,
         steps=8,
-        objective=PartialAUC(Table(2000), 100, temperature=1.0),
+        objective=PartialAUC(Table(2000), first_are_positive(100, 2000), temperature=1.0),
         shape=(2000,),
         draw=imbalanced(100, 2000),
         loss=lambda h, index, batch: theirs(h, batch.y, batch.id),
@@ -171,7 +173,7 @@ def one_way(gamma: float) -> Pair:
 def pairs_of_views(num_examples: int, size: int) -> Callable[[torch.Generator], tuple[Tensor, Batch]]:
     def draw(generator: torch.Generator) -> tuple[Tensor, Batch]:
         id = torch.randperm(num_examples, generator=generator)[:size]
-        return id, Batch(id, id, anchor=torch.arange(size))
+        return id, Batch(id, id, id, block_pos=torch.arange(size))
 
     return draw
 
@@ -195,7 +197,7 @@ def one_modal(gamma: float, *, equal_views: bool) -> Pair:
         name="contrastive, one modality (GCLoss_v1)" + (", equal views" if equal_views else ""),
         gamma=gamma,
         steps=6,
-        objective=GlobalContrastive(Table(100, 2, 16), 100, temperature=tau),
+        objective=GlobalContrastive(Table(100, 2, 16), Examples(torch.arange(100)), temperature=tau),
         shape=(100, 2, 16),
         draw=pairs_of_views(100, size),
         loss=lambda h, index, batch: theirs(h[:, 0], h[:, 1], index),
@@ -226,7 +228,7 @@ def two_modal(gamma: float) -> Pair:
         name="contrastive, two modalities (GCLoss_v2)",
         gamma=gamma,
         steps=6,
-        objective=GlobalContrastive(Table(100, 2, 16), 100, temperature=tau, two_modal=True),
+        objective=GlobalContrastive(Table(100, 2, 16), Examples(torch.arange(100)), temperature=tau, two_modal=True),
         shape=(100, 2, 16),
         draw=pairs_of_views(100, size),
         loss=loss,
@@ -246,8 +248,8 @@ def queries_of(num_queries: int) -> Callable[[torch.Generator], tuple[Tensor, Ba
         chosen = torch.randperm(num_queries, generator=generator)[:QUERIES].unsqueeze(1)
         id = (chosen * length + torch.arange(length)).flatten()
         index = (chosen * RELEVANT + torch.arange(RELEVANT)).flatten()
-        anchor = (torch.arange(QUERIES).unsqueeze(1) * length + torch.arange(RELEVANT)).flatten()
-        return index, Batch(id, id, anchor=anchor)
+        block_pos = (torch.arange(QUERIES).unsqueeze(1) * length + torch.arange(RELEVANT)).flatten()
+        return index, Batch(id, id, index, block_pos=block_pos)
 
     return draw
 
@@ -265,7 +267,7 @@ def without_relevant(draw: Callable[[torch.Generator], tuple[Tensor, Batch]]) ->
     def weighted(generator: torch.Generator) -> tuple[Tensor, Batch]:
         index, batch = draw(generator)
         one = torch.cat([torch.zeros(RELEVANT), torch.full((OTHERS,), 1.0 / OTHERS)])
-        return index, Batch(batch.id, batch.id, anchor=batch.anchor, weight=one.repeat(QUERIES))
+        return index, replace(batch, weight=one.repeat(QUERIES))
 
     return weighted
 
@@ -288,8 +290,8 @@ def listnet(gamma: float, *, equal_tops: bool) -> Pair:
     num_queries = 20
     query, relevance = graded(num_queries)
     theirs = losses.ListwiseCELoss(N=num_queries * RELEVANT, num_pos=RELEVANT, gamma=gamma, eps=0.0, device=CPU)
-    blocks = (relevance > 0).nonzero()[:, 0]
-    weight = torch.full((len(blocks),), 1.0 / RELEVANT)
+    data = Queries(torch.arange(len(query)), query, relevance)
+    weight = torch.full((num_queries * RELEVANT,), 1.0 / RELEVANT)
 
     def scaled(h: Tensor, batch: Batch) -> Tensor:
         return h * 3.0 / largest_margin(h[batch.id])
@@ -300,7 +302,7 @@ def listnet(gamma: float, *, equal_tops: bool) -> Pair:
         name="ListNet (ListwiseCELoss)" + (", equal largest margins" if equal_tops else ""),
         gamma=gamma,
         steps=8,
-        objective=ListNet(Table(len(query)), query, relevance, block_item=blocks, block_weight=weight),
+        objective=ListNet(Table(len(query)), data, block_weight=weight, relevant_only=True),
         shape=(len(query),),
         draw=without_relevant(queries_of(num_queries)),
         loss=lambda h, index, batch: theirs(by_query(h), {"user_item_id": blocks_by_query(index)}),
@@ -336,7 +338,7 @@ def ndcg(gamma: float) -> Pair:
         name="NDCG (NDCGLoss, SONG)",
         gamma=gamma,
         steps=8,
-        objective=NDCG(Table(len(query)), query, relevance),
+        objective=NDCG(Table(len(query)), Queries(torch.arange(len(query)), query, relevance)),
         shape=(len(query),),
         draw=queries_of(num_queries),
         loss=loss,
@@ -393,7 +395,7 @@ def agreement(make: Callable[[], Pair], dtype: torch.dtype) -> Agreement:
             pair.loss(outputs, index, batch).backward()
             # u itself is compared, not log u: e to the difference of the logs is the ratio
             mine, other = pair.ours(solver.u()[index], outputs), pair.rows(outputs, index, batch)
-            if any(pair.objective.log):
+            if any(pair.objective.log_domain):
                 mine, other = (mine - other.to(mine)).exp(), torch.ones_like(mine)
             of_u = max(of_u, float(((mine - other).abs() / other.abs()).max()))
             assert ours.grad is not None
@@ -445,7 +447,8 @@ def theirs_step(table: Table, optimizer: Any, loss: Callable[[Tensor], Tensor]) 
 
 def imbalanced_batch() -> tuple[Tensor, Batch]:
     id = torch.arange(BATCH)
-    return torch.arange(POSITIVES), Batch(id, id, y=(id < POSITIVES).long(), anchor=torch.arange(POSITIVES))
+    index = torch.arange(POSITIVES)
+    return index, Batch(id, id, index, (id < POSITIVES).long(), index)
 
 
 def time_average_precision(kind: str) -> tuple[Step, Step]:
@@ -453,7 +456,7 @@ def time_average_precision(kind: str) -> tuple[Step, Step]:
     mine, other = scores_of(BATCH), scores_of(BATCH)
     loss = losses.AveragePrecisionLoss(data_len=BATCH, gamma=0.1, device=CPU)
     optimizer = optimizers.SOAP(other.parameters(), lr=1e-3, mode=kind, device=CPU)
-    ours = ours_step(AveragePrecision(mine, POSITIVES), kind, index, batch)
+    ours = ours_step(AveragePrecision(mine, first_are_positive(POSITIVES, BATCH)), kind, index, batch)
     return ours, theirs_step(other, optimizer, lambda h: loss(h, batch.y, batch.id))
 
 
@@ -462,7 +465,7 @@ def time_one_way(kind: str) -> tuple[Step, Step]:
     mine, other = scores_of(BATCH), scores_of(BATCH)
     loss = losses.pAUC_DRO_Loss(data_len=BATCH, gamma=0.1, Lambda=1.0, device=CPU)
     optimizer = optimizers.SOPAs(other.parameters(), lr=1e-3, mode=kind, device=CPU)
-    ours = ours_step(PartialAUC(mine, POSITIVES, temperature=1.0), kind, index, batch)
+    ours = ours_step(PartialAUC(mine, first_are_positive(POSITIVES, BATCH), temperature=1.0), kind, index, batch)
     return ours, theirs_step(other, optimizer, lambda h: loss(h, batch.y, batch.id))
 
 
@@ -478,8 +481,8 @@ def time_contrastive(two: bool) -> tuple[Step, Step]:
         )  # fmt: skip
         loss.adjust_gamma(1)
     optimizer = optimizers.SogCLR(other.parameters(), lr=1e-3, mode="adamw", device=CPU)
-    objective = GlobalContrastive(mine, size, temperature=0.5, two_modal=two)
-    ours = ours_step(objective, "adamw", index, Batch(index, index, anchor=index))
+    objective = GlobalContrastive(mine, Examples(index), temperature=0.5, two_modal=two)
+    ours = ours_step(objective, "adamw", index, Batch(index, index, index, block_pos=index))
 
     def value(h: Tensor) -> Tensor:
         if two:
@@ -493,7 +496,8 @@ def time_contrastive(two: bool) -> tuple[Step, Step]:
 def time_queries(make: Callable[..., fcco.Objective]) -> tuple[Step, Step]:
     query, relevance = graded(QUERIES)
     id, blocks, index = torch.arange(BATCH), (relevance > 0).nonzero()[:, 0], torch.arange(QUERIES * RELEVANT)
-    mine, other, batch = scores_of(BATCH), scores_of(BATCH), Batch(id, id, anchor=blocks)
+    mine, other, batch = scores_of(BATCH), scores_of(BATCH), Batch(id, id, index, block_pos=blocks)
+    data = Queries(id, query, relevance)
     number, length = QUERIES * RELEVANT, RELEVANT + OTHERS
     given = {
         "rating": by_query(relevance),
@@ -504,10 +508,10 @@ def time_queries(make: Callable[..., fcco.Objective]) -> tuple[Step, Step]:
     }
     if make is NDCG:
         loss: Any = losses.NDCGLoss(number, QUERIES, length, RELEVANT, gamma0=0.1, device=CPU)
-        objective: fcco.Objective = NDCG(mine, query, relevance)
+        objective: fcco.Objective = NDCG(mine, data)
     else:
         loss = losses.ListwiseCELoss(number, RELEVANT, gamma=0.1, device=CPU)
-        objective = ListNet(mine, query, relevance, block_item=blocks)
+        objective = ListNet(mine, data, relevant_only=True)
     optimizer = optimizers.SONG(other.parameters(), lr=1e-3, mode="sgd", device=CPU)
     return ours_step(objective, "sgd", index, batch), theirs_step(other, optimizer, lambda h: loss(by_query(h), given))
 
@@ -629,8 +633,9 @@ def hard_inputs() -> list[Hard]:
     def partial(x: Tensor) -> Tensor:
         return 0.01 * (hinge(x, 1.0)[:, POSITIVES:] / 0.01).logsumexp(1).mean()
 
+    data = first_are_positive(POSITIVES, BATCH)
     cases = [
-        ("pAUC, Lambda = 0.01", h, partial, PartialAUC(scores_of(BATCH), POSITIVES, temperature=0.01), pauc_of(0.01)),
+        ("pAUC, Lambda = 0.01", h, partial, PartialAUC(scores_of(BATCH), data, temperature=0.01), pauc_of(0.01)),
         ("AP, margin 0, separated", apart, lambda x: precision(hinge(x, 0.0)), ap_at(0.0), ap_of("squared_hinge", 0.0)),
         (
             "AP, margin 0, three above",
@@ -643,7 +648,7 @@ def hard_inputs() -> list[Hard]:
             "AP, logistic at -200",
             below,
             lambda x: precision(softplus(x)),
-            AveragePrecision(scores_of(BATCH), POSITIVES, loss=Logistic()),
+            AveragePrecision(scores_of(BATCH), data, loss=Logistic()),
             ap_of("logistic", 1.0),
         ),
     ]
@@ -651,7 +656,7 @@ def hard_inputs() -> list[Hard]:
 
 
 def ap_at(margin: float) -> AveragePrecision:
-    return AveragePrecision(scores_of(BATCH), POSITIVES, loss=SquaredHinge(margin=margin))
+    return AveragePrecision(scores_of(BATCH), first_are_positive(POSITIVES, BATCH), loss=SquaredHinge(margin=margin))
 
 
 def pauc_of(temperature: float) -> tuple[Any, Callable[[], Tensor]]:

@@ -21,7 +21,7 @@ class Objective(nn.Module):
     Args:
         num_blocks: m, how many inner functions there are.
         dim: p, how many components each g_i has.
-        log: True (or one flag a component) where :meth:`inner` returns log g instead of g. Rows then store
+        log_domain: True (or one flag per component) where :meth:`inner` returns log g instead of g. Rows then store
             log u and :meth:`outer` receives log u: exponentials of any size stay finite.
 
     Example:
@@ -52,21 +52,30 @@ class Objective(nn.Module):
         super().__init__()
         self.num_blocks = checks.positive_int("num_blocks", num_blocks)
         self.dim = checks.positive_int("dim", dim)
-        flags: Any = (log_domain,) * dim if isinstance(log_domain, bool) else log_domain
-        flags = tuple(flags) if isinstance(flags, Sequence) else ()
-        if len(flags) != dim or not all(isinstance(flag, bool) for flag in flags):
-            raise ValueError(f"log_domain must be a bool or {dim} bools (one per component of g), got {log_domain!r}")
-        self.log_domain: tuple[bool, ...] = flags
-        self.fixed_buffers: frozenset[str] = frozenset()  # buffers that no pass changes
+        self.log_domain: tuple[bool, ...] = _flags(log_domain, dim)
+        self.fixed_buffers: frozenset[str] = frozenset()
 
-    def register_constant(self, name: str, value: Tensor | None) -> None:
-        """Register a buffer that no pass changes (a map from blocks to data, weights): it is saved and moved like any
-        buffer, but a step does not copy it, so its size costs nothing."""
-        self.register_buffer(name, value)
+    def register_fixed_buffer(self, name: str, value: Tensor | None, *, persistent: bool = True) -> None:
+        """Register a buffer that no pass changes (a map from blocks to data, weights): it is moved like any buffer,
+        but a step does not copy it, so its size costs nothing.
+
+        Args:
+            name: the attribute.
+            value: the tensor.
+            persistent: whether ``state_dict`` holds it; False for what the data say anyway.
+        """
+        self.register_buffer(name, value, persistent=persistent)
         self.fixed_buffers = self.fixed_buffers | {name}
 
+    def constants(self) -> dict[str, Any]:
+        """What F depends on besides weights and data (temperature, loss, margins), by name, as plain values.
+
+        A checkpoint holds them, and a solver whose objective has others refuses to load it.
+        """
+        return {}
+
     def inner(self, index: Tensor, *data: Any) -> Tensor:
-        """One noisy look at g_i(w; xi), a row a block (log g where ``log_domain`` says so).
+        """One noisy probe of g_i(w; xi), a row per block (log g where ``log_domain`` says so).
 
         Args:
             index: (B,) int64, which blocks.
@@ -78,7 +87,7 @@ class Objective(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must define inner(index, *data)")
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
-        """f_i(u_i), a value a block. It may have parameters of its own (a temperature, a threshold).
+        """f_i(u_i), a value per block. It may have parameters of its own (a temperature, a threshold).
 
         Args:
             index: (B,) int64, which blocks.
@@ -93,7 +102,7 @@ class Objective(nn.Module):
         """f_i(u_i) (B,) and its derivative (B, dim) in closed form; None, the default: autograd finds it.
 
         An option for speed where f is simple and has no parameters: a small batch's step spends more time on the
-        graph of f than on f. It is asked only where the class that defines ``outer`` defines it too.
+        graph of f than on f. It is called only where the class that defines ``outer`` defines it too.
         """
         return None
 
@@ -109,14 +118,14 @@ class Objective(nn.Module):
         """
         for item in data:
             x = getattr(item, "x", item)
-            if isinstance(x, Tensor) and x.dim() > 0:
-                by_block = x is item and x.dim() > 1 and x.shape[0] == index.shape[0]
-                return x.shape[0] * x.shape[1] if by_block else x.shape[0]
+            if not isinstance(x, Tensor) or x.dim() == 0:
+                continue
+            # A ready batch lays its examples out one after the other, whatever its shape looks like.
+            laid_out_by_block = x is item and x.dim() > 1 and x.shape[0] == index.shape[0]
+            if laid_out_by_block:
+                return x.shape[0] * x.shape[1]
+            return x.shape[0]
         return int(index.shape[0])
-
-    def constants(self) -> dict[str, Any]:
-        """What a checkpoint says it is of, besides the class: the numbers that change F."""
-        return {}
 
     def forward(self, index: Tensor, *data: Any) -> Tensor:
         """The same as :meth:`inner`, so that hooks, DDP and ``functional_call`` see it."""
@@ -140,7 +149,12 @@ class FunctionalObjective(Objective):
         parameters: nn.Module | Iterable[Tensor],
     ) -> None:
         super().__init__(num_blocks, dim, log_domain)
-        self._inner, self._outer, self._project, self._samples = inner, outer, project, samples
+        self._inner = inner
+        self._outer = outer
+        self._project = project
+        self._samples = samples
+        #: the proximal map of the outer function, where that has one (:func:`fcco.objectives.smoothed` takes it)
+        self.prox = getattr(outer, "prox", None)
         if isinstance(parameters, nn.Module):
             self.model = parameters
         else:
@@ -160,15 +174,32 @@ class FunctionalObjective(Objective):
         return self._outer(index, u)
 
     def project(self, u: Tensor) -> Tensor:
-        return u if self._project is None else self._project(u)
+        if self._project is None:
+            return u
+        return self._project(u)
 
     def samples(self, index: Tensor, *data: Any) -> int:
-        return super().samples(index, *data) if self._samples is None else self._samples(index, *data)
+        if self._samples is None:
+            return super().samples(index, *data)
+        return self._samples(index, *data)
+
+
+def _flags(log_domain: Any, dim: int) -> tuple[bool, ...]:
+    """One flag per component of g."""
+    if isinstance(log_domain, bool):
+        return (log_domain,) * dim
+    flags: tuple[Any, ...] = ()
+    if isinstance(log_domain, Sequence):
+        flags = tuple(log_domain)
+    if len(flags) != dim or not all(isinstance(flag, bool) for flag in flags):
+        raise ValueError(f"log_domain must be a bool or {dim} bools (one per component of g), got {log_domain!r}")
+    return flags
 
 
 def _warn_of_buffers(trained: nn.ParameterList, function: Callable[..., Any]) -> None:
     """Say that a module's buffers are left out, where its parameters are given and not the module."""
-    names, own = getattr(getattr(function, "__code__", None), "co_names", ()), {id(p) for p in trained}
+    own = {id(p) for p in trained}
+    names = getattr(getattr(function, "__code__", None), "co_names", ())
     used = [getattr(function, "__globals__", {}).get(name) for name in names]
     for cell in getattr(function, "__closure__", None) or ():
         with contextlib.suppress(ValueError):  # nothing in it yet
@@ -177,7 +208,7 @@ def _warn_of_buffers(trained: nn.ParameterList, function: Callable[..., Any]) ->
         if isinstance(module, nn.Module) and own & {id(p) for p in module.parameters()} and list(module.buffers()):
             warnings.warn(
                 f"the buffers of {type(module).__name__} (running statistics) are left out by its parameters alone: a "
-                "step would change them once a look, and no checkpoint would hold them; give parameters=module",
+                "step would change them once per probe, and no checkpoint would hold them; give parameters=module",
                 stacklevel=4,
             )
 
@@ -201,7 +232,7 @@ def objective(
         num_blocks: m.
         parameters: the module, or the ``nn.Parameter`` s, that the two functions use.
         dim: p.
-        log: as in :class:`Objective`.
+        log_domain: as in :class:`Objective`.
         project: optional ``project(u) -> u``.
         samples: optional ``samples(index, *data) -> int``.
 
@@ -228,3 +259,9 @@ def objective(
         if wrong:
             raise TypeError(f"parameters must be a module or torch.nn.Parameters, got {checks.some(wrong)}")
     return FunctionalObjective(inner, outer, num_blocks, dim, log_domain, project, samples, parameters)
+
+
+def has_slope(objective: Objective) -> bool:
+    """Whether ``outer_and_slope`` speaks of this objective's f: a subclass with another ``outer`` may have none."""
+    owner = next(part for part in type(objective).__mro__ if {"outer", "outer_and_slope"} & vars(part).keys())
+    return "outer_and_slope" in vars(owner) and "outer" not in vars(objective)

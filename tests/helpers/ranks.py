@@ -15,6 +15,7 @@ import fcco
 from fcco import checkpoint
 from fcco._support.parallel import rank_and_world
 from fcco._support.sharded import joined, whole
+from tests import old_torch  # noqa: F401
 from tests.helpers.methods import TABLE, recipe
 
 BLOCKS, SAMPLES, FEATURES = 8, 5, 3
@@ -57,8 +58,9 @@ class Pool:
 def serve(rank, world, store, pipe):
     """A rank's life: do what is asked, answer, until there is nothing more to do."""
     warnings.simplefilter("error")
-    warnings.filterwarnings("ignore", "`torch.jit.script` is", DeprecationWarning)  # torch's own, as in pyproject.toml
+    warnings.filterwarnings("ignore", "`torch.jit.script` is")  # torch's own, as in pyproject.toml
     warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)  # nobody writes into it
+    warnings.filterwarnings("ignore", "DTensor random operators may not have complete support")  # older versions
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     dist.init_process_group(

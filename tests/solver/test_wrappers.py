@@ -128,7 +128,7 @@ def test_a_model_compiled_by_the_default_backend_takes_the_same_steps(name):
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch looks at it itself
 def test_a_compiled_model_has_no_jacobian_vector_products():
     with pytest.raises(ValueError, match=r"neither forward mode nor double backward .*; use the two-point form"):
-        run(torch.compile(net(), backend="aot_eager"), "msvr-v1-sp", radius=5.0)
+        run(torch.compile(Own(), backend="aot_eager"), "msvr-v1-sp", radius=5.0)
 
 
 def test_a_half_precision_inner_is_tracked_in_single():

@@ -34,6 +34,30 @@ def at(schedule: Schedule, t: int, name: str, check: checks.Check) -> float:
 
 @final
 @dataclass(frozen=True)
+class MeanStart:
+    """max(rate, 1/t): with it as alpha, z starts as the plain mean of the first gradients.
+
+    z_1 = G_1 weighs the first gradient 1/alpha times as much as each later one; this start does not. At a given alpha
+    it ends lower on most problems; once alpha and the learning rate are tuned there is nothing left of that
+    (results/starts), so it is an option and not the default.
+
+    Example:
+        >>> alpha = MeanStart(0.1)
+        >>> [round(alpha(t), 2) for t in (1, 2, 5, 20)]
+        [1.0, 0.5, 0.2, 0.1]
+    """
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        checks.rate("rate", self.rate)
+
+    def __call__(self, t: int) -> float:
+        return max(self.rate, 1.0 / t)
+
+
+@final
+@dataclass(frozen=True)
 class Rates:
     """One algorithm's schedules: lr, alpha, beta, and a period where there is an anchor."""
 

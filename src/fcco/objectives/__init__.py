@@ -1,19 +1,20 @@
-"""Ready objectives, one file an application: each works with every method."""
+"""Ready objectives, one file per application: each works with every method."""
 
 from fcco.objectives._average_precision import AveragePrecision
 from fcco.objectives._base import OutputObjective
 from fcco.objectives._cox import Cox
 from fcco.objectives._global_contrastive import GlobalContrastive, LearnedTemperature
-from fcco.objectives._group_dro import CVaRRisk, GroupDRO, KLRisk
+from fcco.objectives._group_dro import GroupDRO
 from fcco.objectives._listnet import ListNet
 from fcco.objectives._multi_instance import MultiInstance
 from fcco.objectives._multitask_auc import MultiTaskAUC
 from fcco.objectives._nca import NCA
 from fcco.objectives._ndcg import NDCG
 from fcco.objectives._partial_auc import PartialAUC
-from fcco.objectives._pnorm_push import Exponential, PNormPush
+from fcco.objectives._pnorm_push import PNormPush
+from fcco.objectives._risks import CVaRRisk, KLRisk
 from fcco.objectives._smoothed import smoothed
-from fcco.objectives._surrogates import Logistic, Square, SquaredHinge
+from fcco.objectives._surrogates import Exponential, Logistic, Square, SquaredHinge, Surrogate
 
 __all__ = [
     "NCA",
@@ -35,5 +36,6 @@ __all__ = [
     "PartialAUC",
     "Square",
     "SquaredHinge",
+    "Surrogate",
     "smoothed",
 ]

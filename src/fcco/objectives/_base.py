@@ -2,54 +2,89 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from fcco._objective import Objective
-from fcco._support import checks
-from fcco.sampling.batch import Batch
-from fcco.sampling.draws import exact_dtype
+from fcco.data import Batch, Blocks, Loader, full_pass
+from fcco.objectives._precision import like_parameters
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
 
 
 class OutputObjective(Objective):
-    """An objective whose g_i depends on the weights only through one output an example.
+    """An objective whose g_i depends on the weights only through one output per example, over data that say who is
+    compared with whom.
 
     Subclasses write :meth:`values`, a pure function of the outputs (and of trained variables of their own), and
     :meth:`outer`. ``inner`` is the composition of the two parts.
 
-    ``shift_invariant`` says that F does not feel it when one number is added to the outputs of all examples (of each
-    query, where examples have queries), in each column its own; what is not declared is not assumed.
+    ``shift_invariant`` says that F is invariant to one number added to the outputs of all examples (of each query,
+    where ``shift_per_query`` says so), in each column its own; what is not declared is not assumed.
+
+    ``compares_examples`` says that blocks compare examples with each other, as everything but groups and bags does: the
+    output memory needs that.
 
     ``features`` says that the numbers of an output are the coordinates of one feature (or several), not scores that
     stand for themselves: the length of a change is then what counts, not each number.
 
     Args:
-        model: maps ``batch.x`` to outputs, a row an example.
-        num_blocks: m.
+        model: maps ``batch.x`` to outputs, a row per example; a tuple is called as ``model(*x)``, a dict as
+            ``model(**x)``, and where the result has ``.logits`` these are the outputs.
+        blocks: what the blocks are, made from the data; it says m.
         dim: p.
-        log: as in :class:`fcco.Objective`.
+        log_domain: as in :class:`fcco.Objective`.
+
+    Attributes:
+        data: the facts, one of :mod:`fcco.data`.
+        blocks: what the objective makes of them.
+        block_scale: (m,) what each block counts in F, None: 1; see :meth:`register_scale`.
     """
 
+    block_scale: Tensor | None
     shift_invariant: bool = False
-    features: bool = False
+    shift_per_query: ClassVar[bool] = False
+    compares_examples: ClassVar[bool] = True
+    features: ClassVar[bool] = False
 
     def __init__(
-        self, model: nn.Module, num_blocks: int, dim: int = 1, log_domain: bool | tuple[bool, ...] = False
+        self, model: nn.Module, blocks: Blocks, *, dim: int = 1, log_domain: bool | tuple[bool, ...] = False
     ) -> None:
-        super().__init__(num_blocks, dim, log_domain)
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+        super().__init__(blocks.num_blocks, dim, log_domain)
         self.model = model
+        self.blocks = blocks
+        self.data = blocks.data
+        self.register_table("block_scale", None)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # Data do not change: a copy of the objective reads the same, and no data set is ever copied.
+        memo[id(self.data)] = self.data
+        memo[id(self.blocks)] = self.blocks
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
+
+    # ------------------------------------------------------------------ f and g
 
     def outputs(self, x: Any) -> Tensor:
         """What the network says of each example: (K, ...) -> (K, ...)."""
-        result: Tensor = self.model(*x) if isinstance(x, tuple) else self.model(x)
+        result = called(self.model, x)
+        if not isinstance(result, Tensor):
+            raise TypeError(f"the model must return a tensor, or an object with .logits, got {type(result).__name__}")
         return result
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        """g of the blocks (B, dim) from the outputs (K, ...) alone; ``batch.x`` is not looked at."""
+        """g of the blocks (B, dim) from the outputs (K, ...) alone; ``batch.x`` is not read."""
         raise NotImplementedError(f"{type(self).__name__} must define values(index, outputs, batch)")
 
     def inner(self, index: Tensor, *data: Any) -> Tensor:
@@ -59,40 +94,142 @@ class OutputObjective(Objective):
     def samples(self, index: Tensor, *data: Any) -> int:
         return len(self._batch(data))
 
+    # ------------------------------------------------------------------ data
+
+    def loader(
+        self,
+        blocks: int,
+        samples: int,
+        *,
+        seed: int = 0,
+        steps_per_epoch: int | None = None,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+        large: tuple[int, int] | None = None,
+    ) -> Loader:
+        """Batches of this objective's data: plain draws, which suit every tracker.
+
+        Args:
+            blocks: B1, how many blocks per step, over all ranks.
+            samples: B2; see the table in :mod:`fcco.data` for what it counts.
+            seed: of the loader's own generator.
+            steps_per_epoch: None: as many as it takes to draw as many examples as there are.
+            num_workers: processes that fetch x.
+            pin_memory: whether batches come in pinned memory.
+            large: (period, factor): every period-th batch has factor times the blocks and samples.
+        """
+        return Loader(
+            self.blocks,
+            blocks,
+            samples,
+            seed=seed,
+            steps_per_epoch=steps_per_epoch,
+            num_workers=num_workers,
+            pin_memory=pin_memory,
+            dtype=self.input_dtype(),
+            large=large,
+        )
+
+    def full_pass(self, chunk: int = 1024) -> Iterator[Batch]:
+        """One pass over all data for this rank's blocks, with weights that make rows add up per block to g itself.
+
+        Args:
+            chunk: how many examples a batch has at most (twice that where blocks are examples).
+        """
+        return full_pass(self.blocks, chunk, dtype=self.input_dtype())
+
+    def complete(self, batch: Batch) -> Batch:
+        """A batch of ``data.batch(...)`` with its blocks and weights; one that has its blocks stays as it is."""
+        if batch.index is not None:
+            return batch
+        return self.blocks.complete(batch)
+
+    def input_dtype(self) -> torch.dtype | None:
+        """What floating point x is turned into: the dtype of the model's parameters; None: it stays as it is."""
+        for parameter in self.model.parameters():
+            if parameter.is_floating_point():
+                return parameter.dtype
+        return None
+
+    # ------------------------------------------------------------------ the output memory
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        """F as a function of a table of outputs in a fast form; None: the generic form, from values and outer.
+
+        It is asked only where no subclass has another ``values`` or ``outer`` than the class that defines it.
+        """
+        return None
+
+    def objective_params(self) -> list[nn.Parameter]:
+        """What is trained besides the network: thresholds, temperatures."""
+        network = {id(p) for p in self.model.parameters()}
+        return [p for p in self.parameters() if p.requires_grad and id(p) not in network]
+
+    # ------------------------------------------------------------------ for subclasses
+
+    def register_table(self, name: str, value: Tensor | None) -> None:
+        """Register what follows from the data (maps, counts, weights) as a buffer on the model's device.
+
+        It is not part of ``state_dict``: the data say it, and a state of other data must not overwrite it.
+        """
+        first = next(self.model.parameters(), None)
+        if value is not None and first is not None:
+            value = value.to(first.device)
+        self.register_fixed_buffer(name, value, persistent=False)
+
+    def register_scale(self, scale: Tensor | None) -> None:
+        """Set what f of each block (m,) is multiplied by in F; None: 1."""
+        if scale is not None:
+            scale = like_parameters(self.model, scale)
+        self.register_table("block_scale", scale)
+
+    def weighted(self, index: Tensor, f: Tensor) -> Tensor:
+        """f (B,) times what the blocks count."""
+        if self.block_scale is None:
+            return f
+        return f * self.block_scale[index].to(f.dtype)
+
     def _batch(self, data: tuple[Any, ...]) -> Batch:
         if len(data) != 1 or not isinstance(data[0], Batch):
             got = ", ".join(type(item).__name__ for item in data) or "nothing"
-            raise TypeError(f"{type(self).__name__} takes one fcco.Batch beside index, got {got}")
-        if data[0].num_blocks not in (None, self.num_blocks):
-            raise ValueError(f"num_blocks must be {data[0].num_blocks}, as the loader counts, got {self.num_blocks}")
-        return data[0]
+            raise TypeError(f"{type(self).__name__} takes one fcco.data.Batch beside index, got {got}")
+        batch = data[0]
+        # Plain means over those present would forget the data's weights.
+        if batch.weight is None and self.data.weight is not None:
+            raise ValueError("batch.weight must be given, since the data have weights; data.batch(ids, x) brings it")
+        return batch
 
 
-def beside(model: nn.Module, value: Tensor) -> Tensor:
-    """A start value of a variable of the objective's own: on the model's device, in its precision (single at least)."""
-    first = next(model.parameters(), None)
-    if first is None:
-        return value
-    return value.to(first.device, torch.promote_types(first.dtype, torch.float32))
+def called(model: nn.Module, x: Any) -> Any:
+    """The model's result for ``batch.x``: its logits where it has such."""
+    if isinstance(x, tuple):
+        result = model(*x)
+    elif isinstance(x, Mapping):
+        result = model(**x)
+    else:
+        result = model(x)
+    # What the models of Transformers return is neither a tensor nor a tuple of one.
+    logits = getattr(result, "logits", None)
+    if isinstance(logits, Tensor):
+        return logits
+    return result
 
 
-def widened(outputs: Tensor) -> Tensor:
-    """Outputs in double precision where the device has it, for losses with exponentials: log g is large then, and
-    g - g- lives on its last digits."""
-    return outputs.to(exact_dtype(outputs.device))
-
-
-def single_at_least(outputs: Tensor) -> Tensor:
-    """Outputs in single precision where theirs is half: differences of two scores keep no digits there."""
-    return outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+def check_data(objective: str, data: Any, kind: type[Any]) -> None:
+    """Refuse data of another kind than the objective is about."""
+    if not isinstance(data, kind):
+        raise TypeError(f"{objective} needs fcco.data.{kind.__name__}, got {type(data).__name__}")
 
 
 def scores(outputs: Tensor, batch: Batch) -> Tensor:
-    """One score an example: (K,) from outputs (K,) or (K, 1)."""
-    flat = outputs.squeeze(1) if outputs.dim() == 2 and outputs.shape[1] == 1 else outputs
+    """One score per example: (K,) from outputs (K,) or (K, 1)."""
+    flat = outputs
+    if outputs.dim() == 2 and outputs.shape[1] == 1:
+        flat = outputs.squeeze(1)
     if flat.shape != (len(batch),):
-        raise ValueError(f"the model must return one score an example, shape ({len(batch)},), got "
-                         f"{tuple(outputs.shape)}")  # fmt: skip
+        raise ValueError(
+            f"the model must return one score per example, shape ({len(batch)},), got {tuple(outputs.shape)}"
+        )
     return flat
 
 
@@ -103,86 +240,23 @@ def need(value: Tensor | None, name: str) -> Tensor:
     return value
 
 
-def mean_over(values: Tensor, mask: Tensor, weight: Tensor | None, index: Tensor, what: str) -> Tensor:
-    """The mean over the marked examples, a number a block; with weights, the weighted sum (no division).
-
-    Args:
-        values: (B, K), or broadcastable to it.
-        mask: (B, K) bool, which examples enter.
-        weight: (K,) or (B, K), or None.
-        index: (B,) the blocks, for the error message.
-        what: what the examples are ('positives'), for the error message.
-
-    Returns:
-        (B,).
-    """
-    zero = values.new_zeros(())
-    if weight is not None:
-        return torch.where(mask, values * weight.to(values.dtype), zero).sum(1)
-    count = mask.sum(1)
-    refuse_empty(count, index, what)
-    return torch.where(mask, values, zero).sum(1) / count
+def checked_weight(name: str, given: Tensor | None, size: int) -> Tensor | None:
+    """Weights (size,) in double precision, none of them negative, some of them above 0; None stays None."""
+    if given is None:
+        return None
+    weight = torch.as_tensor(given).double()
+    if weight.shape != (size,):
+        raise ValueError(f"{name} must have shape ({size},), got {tuple(weight.shape)}")
+    if not bool(torch.isfinite(weight).all()) or bool((weight < 0).any()):
+        raise ValueError(f"{name} must be finite and >= 0")
+    if not bool((weight > 0).any()):
+        raise ValueError(f"{name} must be > 0 somewhere, got zeros only")
+    return weight
 
 
-def log_mean_exp_over(values: Tensor, mask: Tensor, weight: Tensor | None, index: Tensor, what: str) -> Tensor:
-    """log of the mean of exp(values) over the marked examples, stably; as :func:`mean_over` else.
-
-    Args:
-        values: (B, K); (K,), the same for every block; or (B, V, K), V means over the same examples.
-
-    Returns:
-        (B,) or (B, V).
-    """
-    if weight is None:
-        count = mask.sum(1)
-        refuse_empty(count, index, what)
-        log_weight = torch.zeros_like(mask, dtype=values.dtype) - count.to(values.dtype).log().unsqueeze(1)
-    else:
-        log_weight = weight.to(values.dtype).log()
-    log_weight = log_weight.masked_fill(~mask, -torch.inf)
-    if values.dim() == 1:
-        values = values.expand_as(mask)
-    elif values.dim() == 3:
-        log_weight = log_weight.unsqueeze(1)
-    total: Tensor = LogSumExp.apply(values, log_weight)  # type: ignore[no-untyped-call]
-    return total
-
-
-class LogSumExp(torch.autograd.Function):
-    """log sum_j exp(values_j + log_weight_j) over the last dimension; -inf among the log weights, to which no gradient
-    goes, is welcome.
-
-    One node of the graph in place of four, and one exponential an entry in place of two.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, log_weight: Tensor) -> Tensor:
-        exponents = values + log_weight
-        top = exponents.amax(-1, keepdim=True)
-        top = torch.where(torch.isfinite(top), top, 0.0)  # nothing enters: the sum is 0, its log -inf
-        share = exponents.sub_(top).exp_()
-        total = share.sum(-1, keepdim=True)
-        ctx.save_for_backward(values)
-        ctx.log_weight, ctx.share = log_weight, share.div_(total.clamp(min=1.0))  # below 1 where nothing enters only
-        return (total.log_() + top).squeeze(-1)
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
-        share: Tensor = ctx.share
-        if torch.is_grad_enabled():  # this derivative will be differentiated itself
-            nothing = share.sum(-1, keepdim=True) == 0.0
-            share = (ctx.saved_tensors[0] + ctx.log_weight).softmax(-1).masked_fill(nothing, 0.0)
-        return slope.unsqueeze(-1) * share, None
-
-    @staticmethod
-    def jvp(ctx: Any, change: Tensor, _: None) -> Tensor:
-        share: Tensor = ctx.share
-        return (share * change).sum(-1)
-
-
-def refuse_empty(count: Tensor, index: Tensor, what: str) -> None:
-    """Raise where a block (B,) counts no examples."""
-    # On an accelerator this look would make it wait; there 0/0 reaches the solver's check, which names the block.
-    if count.device.type == "cpu" and bool((count == 0).any()):
-        empty = index[count == 0].tolist()
-        raise ValueError(f"the batch holds no {what} for block {checks.some(empty)}")
+def fingerprint(tensor: Tensor | None) -> str | None:
+    """A tensor as a short text that another one hardly shares, for ``constants()``."""
+    if tensor is None:
+        return None
+    numbers = tensor.detach().double().cpu().contiguous()
+    return hashlib.sha256(numbers.numpy().tobytes()).hexdigest()[:16]

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
+
 from torch import Tensor, nn
 
-from fcco.objectives._base import OutputObjective, log_mean_exp_over, scores, widened
-from fcco.objectives._ndcg import own_place, with_own
-from fcco.sampling.batch import Batch, served
+from fcco.data import Batch, RiskBlocks, RiskSets
+from fcco.data._batch import served
+from fcco.objectives._anchored import own_position, with_own
+from fcco.objectives._base import OutputObjective, check_data, scores
+from fcco.objectives._means import log_mean_exp_over
+from fcco.objectives._precision import like_parameters, to_float64
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
 
 
 class Cox(OutputObjective):
@@ -18,62 +26,72 @@ class Cox(OutputObjective):
 
     Block i is an observed (uncensored) event, with :math:`R_i` the subjects still at risk at its time, itself
     among them. :math:`g_i(w) = \frac1{n_i} \sum_{j \in R_i} e^{h_j - h_i}` with :math:`n_i = |R_i|` (in the log
-    domain) and :math:`f_i(u) = \log u + \log n_i`.
+    domain) and :math:`f_i(u) = \log u + \log n_i`. The data's weights multiply subjects at risk as well as events, and
+    :math:`n_i` is then what the subjects at risk weigh together.
 
     Args:
         model: (K, ...) -> (K,) or (K, 1) log-hazards h: higher means earlier.
-        time: (n,) T, when each subject of the data set had its event or was last seen.
-        event: (n,) bool or 0/1: whether the event was observed (0: censored).
+        data: the subjects, with their times and whether the event was observed.
 
     Attributes:
-        block_item: (m,) the subject of each event, its position in the data set, in their order.
-        risk_size: (m,) n_i.
+        block_item: (m,) the subject of each event, its position in the data, in their order.
+        moment: (n,) the rank of each subject's time.
+        risk_size: (m,) how many subjects are at risk.
+        risk_weight: (m,) :math:`n_i`, what they weigh: the same number, without weights.
 
-    A batch carries ``anchor``, where each event's own subject stands, and subjects of the risk sets; those no
-    longer at risk may be there too and do not count. Without weights the subject itself counts 1/n_i and the
-    others present share the rest.
+    A batch of the loader has, for each block, the event's own subject and others at risk; those no longer at risk
+    do not count.
 
     Example:
-        >>> from fcco.sampling.batch import Batch
-        >>> time, event = torch.tensor([3.0, 1.0, 2.0, 4.0]), torch.tensor([1, 1, 0, 1])
-        >>> objective = Cox(nn.Linear(4, 1), time, event)
+        >>> import torch
+        >>> from fcco.data import RiskSets
+        >>> data = RiskSets(torch.randn(4, 4), torch.tensor([3.0, 1.0, 2.0, 4.0]), torch.tensor([1, 1, 0, 1]))
+        >>> objective = Cox(nn.Linear(4, 1), data)
         >>> objective.block_item, objective.risk_size
         (tensor([0, 1, 3]), tensor([2, 4, 1]))
-        >>> batch = Batch(torch.randn(4, 4), torch.arange(4), anchor=torch.tensor([1, 3]))
-        >>> objective(torch.tensor([1, 2]), batch).shape
+        >>> batch = next(iter(objective.loader(blocks=2, samples=2)))
+        >>> objective(batch.index, batch).shape
         torch.Size([2, 1])
 
     Reference: Cox, Partial likelihood, Biometrika 1975; Katzman et al., DeepSurv, BMC Med. Res. Methodol. 2018.
     """
 
     shift_invariant = True
+    blocks: RiskBlocks
     moment: Tensor
     block_item: Tensor
     risk_size: Tensor
+    risk_weight: Tensor
 
-    def __init__(self, model: nn.Module, time: Tensor, event: Tensor) -> None:
-        if time.dim() != 1 or not bool(torch.isfinite(time).all()):
-            raise ValueError(f"time must be (n,) finite numbers, got shape {tuple(time.shape)}")
-        if event.shape != time.shape or not bool(((event == 0) | (event == 1)).all()):
-            raise ValueError(f"event must be 0 or 1 with shape {tuple(time.shape)}, got shape {tuple(event.shape)}")
-        block_item = (event == 1).nonzero().squeeze(1)
-        if block_item.numel() == 0:
-            raise ValueError("event must be 1 for some subject, got none")
-        super().__init__(model, block_item.numel(), log_domain=True)
-        # Times as places in their order: no later change of dtype makes two of them equal.
-        _, moment, count = time.unique(return_inverse=True, return_counts=True)
-        at_risk = count.flip(0).cumsum(0).flip(0)
-        self.register_constant("moment", moment)
-        self.register_constant("block_item", block_item)
-        self.register_constant("risk_size", at_risk[moment[block_item]])
+    def __init__(self, model: nn.Module, data: RiskSets) -> None:
+        check_data("Cox", data, RiskSets)
+        blocks = RiskBlocks(data)
+        super().__init__(model, blocks, log_domain=True)
+        # Times are ranks: no later change of dtype makes two of them equal.
+        self.register_table("moment", blocks.moment)
+        self.register_table("block_item", blocks.block_item)
+        self.register_table("risk_size", blocks.risk_size)
+        self.register_table("risk_weight", like_parameters(model, blocks.risk_weight))
+        self.register_scale(blocks.block_weight)
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        h, item = widened(scores(outputs, batch)), self.block_item[index]
-        anchor = own_place(batch, index, item)
+        h = to_float64(scores(outputs, batch))
+        item = self.block_item[index]
+        own = own_position(batch, index, item)
+        # A batch made by hand may hold subjects who are no longer at risk.
         at_risk = served(self.moment[batch.id] >= self.moment[item].unsqueeze(1), batch)
         size = self.risk_size[index].to(h.dtype)
-        entering, weight = with_own(batch, index, at_risk, anchor, size, "other subjects at risk")
-        return log_mean_exp_over(h - h[anchor].unsqueeze(1), entering, weight, index, "subjects at risk").unsqueeze(1)
+        entering, weight = with_own(batch, index, at_risk, own, size, "other subjects at risk")
+        return log_mean_exp_over(h - h[own].unsqueeze(1), entering, weight, index, "subjects at risk").unsqueeze(1)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
-        return u.squeeze(1) + self.risk_size[index].to(u.dtype).log()
+        # log of the sum over the risk set from log of the mean
+        f = u.squeeze(1) + self.risk_weight[index].to(u.dtype).log()
+        return self.weighted(index, f)
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        from fcco.memory.forms import ListForm, RiskExponentials
+
+        if table.shape:
+            return None
+        return ListForm(self, RiskExponentials(self.blocks, table.device), table)

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from fcco._support import checks
-from fcco.objectives._base import OutputObjective, log_mean_exp_over, widened
-from fcco.objectives._ndcg import own_place, working_dtype
-from fcco.sampling.batch import Batch, served
+from fcco.data import Batch, ExampleBlocks, Examples
+from fcco.data._batch import served
+from fcco.objectives._anchored import own_position
+from fcco.objectives._base import OutputObjective, called, check_data
+from fcco.objectives._means import log_mean_exp_over
+from fcco.objectives._precision import like_parameters, to_float64
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
 
 
 @final
@@ -58,57 +65,80 @@ class GlobalContrastive(OutputObjective):
     2 text i against all images. :math:`g_i(w)` are the two means (dim 2, in the log domain) and
     :math:`f_i(u) = \frac12 \sum_v \tau (\log(\epsilon + u_v) + \rho)`, with :math:`\rho = 0` where tau is a number.
     With :math:`\epsilon = 1/|S|` this is InfoNCE (the positive in the denominator too) of a batch as large as
-    the data set, but for a constant.
+    the data set, but for a constant. The data's weights enter the means over i and over the negatives; an example of
+    any weight is no negative of itself.
 
     Args:
         model: maps examples to features. One modality: (K, ...) -> (K, d), called once on both views of the batch
             put together. Two modalities: called on ``*batch.x``, returns a pair of (K, d). Either may take one
             tensor and return (K, 2, d) instead.
-        num_examples: n.
+        data: the examples, x a tuple of the two views or modalities.
         temperature: tau, a number or a :class:`LearnedTemperature`.
         two_modal: whether the two features are of two modalities.
         epsilon: >= 0, SogCLR's epsilon_0, relative to the positive pair.
         normalize: divide features by their length.
 
-    A batch has ``x``, a tuple of the two views or modalities, (K, ...) each, ``anchor``, where each block's own
-    example stands, and at least one other example. An example never serves as a negative of itself (told by
-    ``id``).
+    A batch of the loader has the blocks' own examples and others, told apart by ``id``.
 
     Example:
-        >>> from fcco.sampling.batch import Batch
-        >>> objective = GlobalContrastive(nn.Linear(8, 3), num_examples=100, temperature=0.1)
-        >>> x, id = torch.randn(6, 8), torch.tensor([4, 17, 30, 42, 77, 99])
-        >>> batch = Batch((x, x + 0.1), id, anchor=torch.arange(6))
-        >>> objective(id, batch).shape
+        >>> from fcco.data import Examples
+        >>> x = torch.randn(100, 8)
+        >>> objective = GlobalContrastive(nn.Linear(8, 3), Examples((x, x + 0.1)), temperature=0.1)
+        >>> batch = next(iter(objective.loader(blocks=6, samples=6)))
+        >>> objective(batch.index, batch).shape
         torch.Size([6, 2])
 
     Reference: Yuan et al., Provable stochastic optimization for global contrastive learning, ICML 2022 (SogCLR);
     Qiu et al., Not all semantics are created equal, ICML 2023 (iSogCLR).
     """
 
-    features = True
+    features: ClassVar[bool] = True
+    blocks: ExampleBlocks
 
     def __init__(
         self,
         model: nn.Module,
-        num_examples: int,
+        data: Examples,
         *,
         temperature: float | LearnedTemperature = 0.1,
         two_modal: bool = False,
         epsilon: float = 0.0,
         normalize: bool = True,
     ) -> None:
-        super().__init__(model, num_examples, dim=2, log_domain=True)
-        self.two_modal, self.normalize = two_modal, normalize
-        self.log_epsilon = math.log(epsilon) if checks.non_negative("epsilon", epsilon) > 0.0 else None
+        check_data("GlobalContrastive", data, Examples)
+        blocks = ExampleBlocks(data)
+        super().__init__(model, blocks, dim=2, log_domain=True)
+        self.two_modal = two_modal
+        self.normalize = normalize
+        self.epsilon = checks.non_negative("epsilon", epsilon)
         self.temperature = temperature
         self.excess: nn.Parameter | None = None  # log(tau - minimum)
         if isinstance(temperature, LearnedTemperature):
-            shape = (num_examples, 2) if temperature.per_example else ()
+            shape: tuple[int, ...] = ()
+            if temperature.per_example:
+                shape = (self.num_blocks, 2)
+            # As a logarithm above the minimum, no step of an optimizer can make it negative.
             start = math.log(temperature.start - temperature.minimum)
-            self.excess = nn.Parameter(torch.full(shape, start, dtype=working_dtype(model)))
+            self.excess = nn.Parameter(like_parameters(model, torch.full(shape, start)))
         else:
             checks.positive("temperature", temperature)
+        self.register_scale(blocks.block_weight)
+
+    def constants(self) -> dict[str, Any]:
+        temperature: Any = self.temperature
+        if isinstance(temperature, LearnedTemperature):
+            # Where it starts is no part of F.
+            temperature = {
+                "rho": temperature.rho,
+                "minimum": temperature.minimum,
+                "per_example": temperature.per_example,
+            }
+        return {
+            "temperature": temperature,
+            "two_modal": self.two_modal,
+            "epsilon": self.epsilon,
+            "normalize": self.normalize,
+        }
 
     def tau(self, index: Tensor) -> Tensor | float:
         """The temperatures of the blocks: a number, or (B, 2) where each has its own."""
@@ -116,44 +146,66 @@ class GlobalContrastive(OutputObjective):
         if not isinstance(given, LearnedTemperature):
             return given
         assert self.excess is not None
-        return given.minimum + widened(self.excess[index] if given.per_example else self.excess).exp()
+        excess: Tensor = self.excess
+        if given.per_example:
+            excess = excess[index]
+        return given.minimum + to_float64(excess).exp()
 
     def outputs(self, x: Any) -> Tensor:
         """Features (K, 2, d)."""
         if isinstance(x, tuple) and not self.two_modal:
             if len(x) != 2 or x[0].shape != x[1].shape:
-                raise ValueError(f"batch.x must be two views of the same shape, got {[tuple(v.shape) for v in x]}")
-            both: Tensor = self.model(torch.cat(x))  # one call, so that batch statistics are of both views
+                raise ValueError(f"x must be two views of the same shape, got {[tuple(v.shape) for v in x]}")
+            both: Tensor = called(self.model, torch.cat(x))  # one call, so that batch statistics are of both views
             return torch.stack(both.chunk(2), 1)
-        result: Tensor | tuple[Tensor, Tensor] = self.model(*x) if isinstance(x, tuple) else self.model(x)
-        return result if isinstance(result, Tensor) else torch.stack(tuple(result), 1)
+        result = called(self.model, x)
+        if isinstance(result, Tensor):
+            return result
+        if not isinstance(result, tuple | list) or len(result) != 2:
+            raise TypeError(f"the model must return a pair of features, got {type(result).__name__}")
+        return torch.stack(tuple(result), 1)
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         if outputs.dim() != 3 or outputs.shape[:2] != (len(batch), 2):
             raise ValueError(f"the features must have shape ({len(batch)}, 2, d), got {tuple(outputs.shape)}")
-        anchor = own_place(batch, index, index)
-        h = widened(outputs)  # tau may be tiny
-        h = normalize(h, dim=2) if self.normalize else h
-        own = h[anchor]  # (B, 2, d)
+        position = own_position(batch, index, index)
+        h = to_float64(outputs)  # tau may be tiny
+        if self.normalize:
+            h = normalize(h, dim=2)
+        own = h[position]  # (B, 2, d)
         others = served(batch.id != index.unsqueeze(1), batch)  # (B, K)
         weight = batch.weight
         if self.two_modal:
-            similarity = torch.stack([own[:, v] @ h[:, 1 - v].T for v in (0, 1)], 1)  # (B, 2, K)
+            similarity = torch.stack([own[:, 0] @ h[:, 1].T, own[:, 1] @ h[:, 0].T], 1)  # (B, 2, K)
         else:
             similarity = torch.einsum("bvd,kwd->bvkw", own, h).flatten(2)  # (B, 2, 2K): both views of each
             others = others.repeat_interleave(2, 1)
-            weight = None if weight is None else weight.repeat_interleave(2, -1) / 2
+            if weight is not None:
+                weight = weight.repeat_interleave(2, -1) / 2
+        # Relative to the positive pair, exponents are small once the pairs agree.
         positive = (own[:, 0] * own[:, 1]).sum(1)  # (B,)
-        x = self._over_tau(similarity - positive[:, None, None], index)
-        return log_mean_exp_over(x, others, weight, index, "other examples")
+        exponents = self._over_tau(similarity - positive[:, None, None], index)
+        return log_mean_exp_over(exponents, others, weight, index, "other examples")
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
-        if self.log_epsilon is not None:
-            u = torch.logaddexp(u, torch.full_like(u, self.log_epsilon))
-        rho = self.temperature.rho if isinstance(self.temperature, LearnedTemperature) else 0.0
-        return (self.tau(index) * (u + rho)).mean(1)
+        if self.epsilon > 0.0:
+            # log(epsilon + u) from log u
+            u = torch.logaddexp(u, torch.full_like(u, math.log(self.epsilon)))
+        if isinstance(self.temperature, LearnedTemperature):
+            u = u + self.temperature.rho
+        f = (self.tau(index) * u).mean(1)
+        return self.weighted(index, f)
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        from fcco.memory.forms import ContrastiveForm
+
+        if len(table.shape) != 2 or table.shape[0] != 2:
+            return None
+        return ContrastiveForm(self, self.blocks, self.tau, table, two_modal=self.two_modal, normalized=self.normalize)
 
     def _over_tau(self, x: Tensor, index: Tensor) -> Tensor:
         """x / tau, (B, 2, ...)."""
         tau = self.tau(index)
-        return x / (tau.unsqueeze(2) if isinstance(tau, Tensor) and tau.dim() == 2 else tau)
+        if isinstance(tau, Tensor) and tau.dim() == 2:
+            tau = tau.unsqueeze(2)
+        return x / tau

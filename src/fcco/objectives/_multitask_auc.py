@@ -1,17 +1,26 @@
-"""MultiTaskAUC: the paper's objective, one AUC loss a task."""
+"""MultiTaskAUC: the paper's objective, one AUC loss per task."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from fcco.objectives._base import OutputObjective, beside, mean_over, need, single_at_least
-from fcco.objectives._surrogates import Square, SquaredHinge
-from fcco.sampling.batch import Batch, serving
+from fcco.data import Batch, TaskBlocks, Tasks
+from fcco.objectives._base import OutputObjective, check_data, checked_weight, fingerprint
+from fcco.objectives._labelled import positives_and_negatives
+from fcco.objectives._means import mean_over
+from fcco.objectives._precision import at_least_float32, like_parameters
+from fcco.objectives._surrogates import Square, SquaredHinge, check_surrogate
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
 
 
 class MultiTaskAUC(OutputObjective):
-    r"""AUC maximisation averaged over m tasks, in the decomposed form of the paper (L405, with its sign mended).
+    r"""AUC maximisation averaged over m tasks, in the decomposed form of the paper (with its sign mended).
 
     .. math::
         F(w, a, b) = \frac1m \sum_i E_+[(h_i(x) - a_i)^2] + E_-[(h_i(x) - b_i)^2]
@@ -20,93 +29,127 @@ class MultiTaskAUC(OutputObjective):
     Block i is task i. :math:`g_i = (E_+(h_i-a_i)^2,\, E_-(h_i-b_i)^2,\, E_-h_i - E_+h_i)` and
     :math:`f_i(u) = u_1 + u_2 + \ell(u_3)`. With ``trained_centers=False`` a_i and b_i are the exact class means:
     :math:`g_i = (E_+h_i^2,\, E_-h_i^2,\, E_+h_i,\, E_-h_i)` and
-    :math:`f_i(u) = u_1 - u_3^2 + u_2 - u_4^2 + \ell(u_4 - u_3)`.
+    :math:`f_i(u) = u_1 - u_3^2 + u_2 - u_4^2 + \ell(u_4 - u_3)`. The data's weights enter these means.
 
     Args:
-        model: (K, ...) -> (K, m) scores, a column a task (for one task (K,) will do).
-        num_tasks: m.
+        model: (K, ...) -> (K, T) scores, a column per task (for one task (K,) will do).
+        data: the examples and their labels; a task has only its labelled examples. A task without positives or
+            negatives is no block, but keeps its column.
         loss: l: ``SquaredHinge(margin, scale=0.5)`` (the paper's, the default with margin 1), or ``Square(margin)``,
             with which F equals the pairwise square loss.
         trained_centers: a, b as trained variables, or exact class means.
-        block_weight: (m,) how much each task counts, None: equally.
-
-    A batch carries ``y``: class labels (K,) for one-vs-rest, or 0/1 targets (K, m) with NaN where a label is
-    missing; a task sees only its labelled examples.
+        block_weight: (T,) how much each task counts, None: equally.
+        positive_fraction: the share of positives among the samples that a loader draws for a task; F is the same.
 
     Example:
-        >>> from fcco.sampling.batch import Batch
-        >>> objective = MultiTaskAUC(nn.Linear(4, 3), num_tasks=3)
-        >>> batch = Batch(torch.randn(6, 4), torch.arange(6), y=torch.tensor([0, 0, 1, 1, 2, 2]))
-        >>> objective(torch.tensor([0, 2]), batch).shape
+        >>> from fcco.data import Tasks
+        >>> data = Tasks(torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2]))
+        >>> objective = MultiTaskAUC(nn.Linear(4, 3), data)
+        >>> batch = next(iter(objective.loader(blocks=2, samples=4)))
+        >>> objective(batch.index, batch).shape
         torch.Size([2, 3])
 
     Reference: Jiang et al., NeurIPS 2022; Yuan et al., ICCV 2021 (the min-max margin loss).
     """
 
+    blocks: TaskBlocks
+    block_task: Tensor
+    task_weight: Tensor | None
+
     def __init__(
         self,
         model: nn.Module,
-        num_tasks: int,
+        data: Tasks,
         *,
         loss: SquaredHinge | Square | None = None,
         trained_centers: bool = True,
         block_weight: Tensor | None = None,
+        positive_fraction: float = 0.5,
     ) -> None:
-        super().__init__(model, num_tasks, dim=3 if trained_centers else 4)
-        self.loss = SquaredHinge(margin=1.0, scale=0.5) if loss is None else loss
-        start = beside(model, torch.zeros(num_tasks))
-        self.a: nn.Parameter | None = nn.Parameter(start) if trained_centers else None
+        check_data("MultiTaskAUC", data, Tasks)
+        blocks = TaskBlocks(data, positive_fraction=positive_fraction)
+        dim = 4
+        if trained_centers:
+            dim = 3
+        super().__init__(model, blocks, dim=dim)
+        self.num_tasks = blocks.num_tasks
+        self.loss: SquaredHinge | Square = SquaredHinge(margin=1.0, scale=0.5)
+        if loss is not None:
+            check_surrogate("loss", loss, SquaredHinge, Square)
+            self.loss = loss
         self.shift_invariant = not trained_centers
-        self.b: nn.Parameter | None = nn.Parameter(start.clone()) if trained_centers else None
-        if block_weight is not None and block_weight.shape != (num_tasks,):
-            raise ValueError(f"block_weight must have shape ({num_tasks},), got {tuple(block_weight.shape)}")
-        self.block_weight: Tensor | None
-        self.register_constant("block_weight", block_weight)
+        # One per column, so that a task left out of the data does not renumber a saved state.
+        self.a: nn.Parameter | None = None
+        self.b: nn.Parameter | None = None
+        if trained_centers:
+            self.a = nn.Parameter(like_parameters(model, torch.zeros(self.num_tasks)))
+            self.b = nn.Parameter(like_parameters(model, torch.zeros(self.num_tasks)))
+        self.register_table("block_task", blocks.block_task)
+        weight = checked_weight("block_weight", block_weight, self.num_tasks)
+        if weight is not None:
+            weight = like_parameters(model, weight)
+        self.register_table("task_weight", weight)
+
+    def constants(self) -> dict[str, Any]:
+        return {
+            "loss": repr(self.loss),
+            "trained_centers": self.a is not None,
+            "block_weight": fingerprint(self.task_weight),
+        }
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        h = single_at_least(self._scores(outputs))[:, index].T  # (B, K)
-        positive, negative = labelled(index, batch)
+        task = self.block_task[index]
+        h = at_least_float32(self._scores(outputs))[:, task].T  # (B, K)
+        positive, negative = positives_and_negatives(task, batch, self.num_tasks)
 
-        def over(values: Tensor, mask: Tensor, what: str) -> Tensor:
-            return mean_over(values, mask, batch.weight, index, what)
+        def over_positives(values: Tensor) -> Tensor:
+            return mean_over(values, positive, batch.weight, index, "positives")
 
+        def over_negatives(values: Tensor) -> Tensor:
+            return mean_over(values, negative, batch.weight, index, "negatives")
+
+        mean_positive = over_positives(h)
+        mean_negative = over_negatives(h)
         if self.a is None or self.b is None:
-            moments = [
-                over(h.square(), positive, "positives"),
-                over(h.square(), negative, "negatives"),
-                over(h, positive, "positives"),
-                over(h, negative, "negatives"),
-            ]
-            return torch.stack(moments, 1)
-        a, b = self.a[index].unsqueeze(1), self.b[index].unsqueeze(1)
-        parts = [
-            over((h - a).square(), positive, "positives"),
-            over((h - b).square(), negative, "negatives"),
-            over(h, negative, "negatives") - over(h, positive, "positives"),
-        ]
-        return torch.stack(parts, 1)
+            # Moments, from which outer makes variances: a mean of squares around a mean would be biased.
+            squares = [over_positives(h.square()), over_negatives(h.square())]
+            return torch.stack([*squares, mean_positive, mean_negative], 1)
+        around_a = over_positives((h - self.a[task].unsqueeze(1)).square())
+        around_b = over_negatives((h - self.b[task].unsqueeze(1)).square())
+        return torch.stack([around_a, around_b, mean_negative - mean_positive], 1)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         if self.a is None:
-            f = u[:, 0] - u[:, 2].square() + u[:, 1] - u[:, 3].square() + self.loss(u[:, 3] - u[:, 2])
+            variances = u[:, 0] - u[:, 2].square() + u[:, 1] - u[:, 3].square()
+            f = variances + self.loss(u[:, 3] - u[:, 2])
         else:
             f = u[:, 0] + u[:, 1] + self.loss(u[:, 2])
-        return f if self.block_weight is None else f * self.block_weight[index]
+        if self.task_weight is None:
+            return f
+        return f * self.task_weight[self.block_task[index]]
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        from fcco.memory.forms import moment_form
+
+        return moment_form(self, self.blocks, self._values_at_moments, table)
+
+    def _values_at_moments(self, mean: Tensor, rest: Tensor) -> Tensor:
+        """g (m, dim) from the means (2, m) of positives and negatives, and the mean squares about them (2, m)."""
+        if self.a is None or self.b is None:
+            squares = rest + mean.square()
+            return torch.stack([*squares, *mean], 1)
+        a = self.a[self.block_task]
+        b = self.b[self.block_task]
+        around_a = rest[0] + (mean[0] - a).square()
+        around_b = rest[1] + (mean[1] - b).square()
+        return torch.stack([around_a, around_b, mean[1] - mean[0]], 1)
 
     def _scores(self, outputs: Tensor) -> Tensor:
-        scores = outputs.unsqueeze(1) if outputs.dim() == 1 else outputs
-        if scores.dim() != 2 or scores.shape[1] != self.num_blocks:
+        scores = outputs
+        if outputs.dim() == 1:
+            scores = outputs.unsqueeze(1)
+        if scores.dim() != 2 or scores.shape[1] != self.num_tasks:
             raise ValueError(
-                f"the model must return one score a task, shape (K, {self.num_blocks}), got {tuple(outputs.shape)}"
+                f"the model must return one score per task, shape (K, {self.num_tasks}), got {tuple(outputs.shape)}"
             )
         return scores
-
-
-def labelled(index: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """(B, K) bool twice: which examples are positives, and which negatives, of which task."""
-    y, serves = need(batch.y, "y"), serving(batch, index.shape[0])
-    if y.dim() == 1 and not y.is_floating_point():
-        positive = y == index.unsqueeze(1)
-        return positive & serves, ~positive & serves
-    targets = (y.unsqueeze(1) if y.dim() == 1 else y)[:, index].T
-    return (targets == 1) & serves, (targets == 0) & serves

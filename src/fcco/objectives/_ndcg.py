@@ -1,115 +1,27 @@
-"""NDCG: a smooth surrogate of the normalised discounted cumulative gain; and what blocks that are items share."""
+"""NDCG: a smooth surrogate of the normalised discounted cumulative gain."""
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from fcco._support import checks
-from fcco.objectives._base import OutputObjective, mean_over, need, refuse_empty, scores, single_at_least, widened
-from fcco.objectives._surrogates import SquaredHinge, Surrogate
-from fcco.sampling.batch import Batch, served
+from fcco.data import Batch, Queries
+from fcco.objectives._means import mean_over
+from fcco.objectives._precision import like_parameters
+from fcco.objectives._queries import QueryObjective
+from fcco.objectives._surrogates import SquaredHinge, Surrogate, check_surrogate
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
+
+_LONGEST = 10_000_000  # places that a query's items may take together: one discount is stored per place
 
 
-def working_dtype(model: nn.Module) -> torch.dtype:
-    """The dtype of variables and constants beside a model: that of its parameters, single precision at least."""
-    first = next(model.parameters(), None)
-    return torch.get_default_dtype() if first is None else torch.promote_types(first.dtype, torch.float32)
-
-
-def own_place(batch: Batch, index: Tensor, item: Tensor) -> Tensor:
-    """Where each block's own example stands in the batch: ``batch.anchor`` (B,), checked against ``item``.
-
-    Args:
-        batch: the batch.
-        index: (B,) the blocks, for the error message.
-        item: (B,) the position in the data set of each block's own example.
-    """
-    anchor = need(batch.anchor, "anchor")
-    if anchor.shape != index.shape:
-        raise ValueError(f"batch.anchor must have shape {tuple(index.shape)}, got {tuple(anchor.shape)}")
-    if anchor.device.type == "cpu":  # elsewhere this look would make the device wait
-        wrong = index[batch.id[anchor] != item].tolist()
-        if wrong:
-            raise ValueError(f"batch.anchor must point at each block's own example, not so for {checks.some(wrong)}")
-    return anchor
-
-
-def with_own(
-    batch: Batch, index: Tensor, among: Tensor, anchor: Tensor, size: Tensor, what: str
-) -> tuple[Tensor, Tensor]:
-    """Who enters a mean over a set that holds the block's own example, and how much each counts.
-
-    The own example is in every batch by design, so it counts 1/size, what it is worth in the whole set, and
-    the others that are present share the rest: unbiased however few they are, the plain mean over a whole set.
-    Where the batch carries weights these are taken as they are.
-
-    Args:
-        batch: the batch.
-        index: (B,) the blocks.
-        among: (B, K) bool, which examples belong to the block's set.
-        anchor: (B,) from :func:`own_place`.
-        size: (B,) how many examples the whole set has, in the dtype wanted.
-        what: what the others are, for the error message.
-
-    Returns:
-        (B, K) bool and the weights, (K,) or (B, K).
-    """
-    if batch.weight is not None:
-        return among, batch.weight
-    others = among & (batch.id != batch.id[anchor].unsqueeze(1))
-    count = others.sum(1)
-    refuse_empty(torch.where(size == 1, 1, count), index, what)
-    share = (size - 1) / (size * count.clamp(min=1))
-    place = anchor.unsqueeze(1)
-    weight = (others * share.unsqueeze(1)).scatter_(1, place, size.reciprocal().unsqueeze(1))
-    return others.scatter_(1, place, True), weight
-
-
-class PairObjective(OutputObjective):
-    """What NDCG and ListNet share: block i is a (query, item) pair, g_i a mean over the items of its query.
-
-    Args:
-        model: (K, ...) -> (K,) or (K, 1) scores.
-        query: (n,) ints, the query of each item of the data set; any numbers, in any order.
-        block_item: (m,) ints, the item of each block (its position in the data set).
-        log: as in :class:`fcco.Objective`.
-
-    Attributes:
-        item_query: (n,) the query of each item, as 0, 1, ...
-        block_item: (m,).
-        block_size: (m,) N_q, how many items the block's query has.
-        num_queries: Q, how many queries have a block.
-    """
-
-    shift_invariant = True
-    item_query: Tensor
-    block_item: Tensor
-    block_size: Tensor
-
-    def __init__(self, model: nn.Module, query: Tensor, block_item: Tensor, *, log: bool = False) -> None:
-        super().__init__(model, block_item.numel(), log=log)
-        _, number, size = query.unique(return_inverse=True, return_counts=True)
-        self.register_constant("item_query", number)
-        self.register_constant("block_item", block_item)
-        self.register_constant("block_size", size[number[block_item]])
-        self.num_queries = int(number[block_item].unique().numel())
-
-    def pairs(self, index: Tensor, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """h_j - h_i (B, K), which j enter the mean of block i (B, K), and how much each counts."""
-        h, item = scores(outputs, batch), self.block_item[index]
-        h = widened(h) if self.log_domain[0] else single_at_least(h)
-        anchor = own_place(batch, index, item)
-        same = self.item_query[batch.id] == self.item_query[item].unsqueeze(1)
-        size = self.block_size[index].to(h.dtype)
-        among = served(same, batch)
-        entering, weight = with_own(batch, index, among, anchor, size, "other items of its query")
-        return h - h[anchor].unsqueeze(1), entering, weight
-
-
-class NDCG(PairObjective):
+class NDCG(QueryObjective):
     r"""The NDCG surrogate of SONG, averaged over queries (minus it, to be minimised).
 
     .. math::
@@ -120,123 +32,136 @@ class NDCG(PairObjective):
     :math:`\ell(0)`, 1 at margin 1), :math:`Z_q` the ideal DCG and
     :math:`f_i(u) = -\frac{m}{Q} \frac{2^{y_i} - 1}{Z_q \log_2(1 + N_q u)}`. Since :math:`N_q g_i \ge \ell(0)`
     always, f is continued by its tangent below :math:`N_q u = \ell(0)`: a tracker that steps out of the range of
-    g meets finite weights.
+    g meets finite weights. An item of weight 2 takes two places, as two copies of it would, and counts twice.
 
     Args:
         model: (K, ...) -> (K,) or (K, 1) scores h.
-        query: (n,) ints, the query of each item of the data set.
-        relevance: (n,) y >= 0, of each item.
-        block_item: (m,) ints, the item of each block; None: all items with y > 0, in their order.
+        data: the queries, with relevances y >= 0.
         surrogate: l, with l(0) > 0; None: ``SquaredHinge(margin=1)``, the paper's.
-        block_weight: (m,) in place of m/Q, None: every query counts the same.
+        block_weight: (m,) in place of m/Q, a number per relevant item, in their order; None: every query counts the
+            same.
 
-    A batch carries ``anchor``, where each block's own item stands, and items of the blocks' queries; items of
-    other queries may be there too and do not count. Without weights the item itself counts 1/N_q and the others
-    present share the rest.
+    A batch of the loader has, for each block, its own item and items of its query; items of other queries do not count.
 
     Example:
-        >>> from fcco.sampling.batch import Batch
-        >>> query, y = torch.tensor([0, 0, 0, 1, 1]), torch.tensor([2, 0, 1, 0, 1])
-        >>> objective = NDCG(nn.Linear(4, 1), query, y)
+        >>> from fcco.data import Queries
+        >>> data = Queries(torch.randn(5, 4), torch.tensor([0, 0, 0, 1, 1]), torch.tensor([2, 0, 1, 0, 1]))
+        >>> objective = NDCG(nn.Linear(4, 1), data)
         >>> objective.block_item
         tensor([0, 2, 4])
-        >>> batch = Batch(torch.randn(5, 4), torch.arange(5), anchor=torch.tensor([0, 4]))
-        >>> objective(torch.tensor([0, 2]), batch).shape
+        >>> batch = next(iter(objective.loader(blocks=2, samples=2)))
+        >>> objective(batch.index, batch).shape
         torch.Size([2, 1])
 
     Reference: Qiu et al., Large-scale stochastic optimization of NDCG surrogates, ICML 2022 (SONG).
     """
 
-    block_scale: Tensor
+    block_least: Tensor
 
     def __init__(
         self,
         model: nn.Module,
-        query: Tensor,
-        relevance: Tensor,
+        data: Queries,
         *,
-        block_item: Tensor | None = None,
         surrogate: Surrogate | None = None,
         block_weight: Tensor | None = None,
     ) -> None:
-        check_items(query, relevance, block_item)
-        if bool((relevance < 0).any()):
-            raise ValueError(f"relevance must be >= 0, got {relevance.min().item()}")
-        if block_item is None:
-            block_item = (relevance > 0).nonzero().squeeze(1)
-            if block_item.numel() == 0:
-                raise ValueError("relevance must be > 0 for some item, got none")
-        super().__init__(model, query, block_item)
-        self.surrogate = SquaredHinge(margin=1.0) if surrogate is None else surrogate
-        self.least = float(self.surrogate(torch.zeros(())))
-        if self.least <= 0.0:
+        super().__init__(model, data, relevant_only=True, log_domain=False, block_weight=block_weight)
+        self.surrogate: Surrogate = SquaredHinge(margin=1.0)
+        if surrogate is not None:
+            check_surrogate("surrogate", surrogate)
+            self.surrogate = surrogate
+        least = float(self.surrogate(torch.zeros(())))  # what an item adds to its own rank
+        if least <= 0.0:
             raise ValueError(f"surrogate must be > 0 at 0 (give it a margin), got {self.surrogate}")
-        gain = torch.exp2(relevance.double()) - 1
-        ideal = ideal_dcg(gain, self.item_query)[self.item_query[block_item]]
-        if bool((ideal == 0).any()):
-            raise ValueError(f"block_item names items of query {query[block_item[ideal == 0]][0]}: none is relevant")
-        weight = block_weights(block_weight, self.num_blocks, self.num_blocks / self.num_queries)
-        self.register_constant("block_scale", (weight * gain[block_item] / ideal).to(working_dtype(model)))
+        lowest = float(data.relevance.min())
+        if lowest < 0.0:
+            raise ValueError(f"relevance must be >= 0 for NDCG, got {lowest:g}")
+        item = self.blocks.block_item
+        weight = self.item_weight()
+        # An item of weight w meets w copies of itself, so its rank is at least w l(0).
+        self.register_table("block_least", like_parameters(model, least * weight[item]))
+        gain = torch.exp2(data.relevance.double()) - 1
+        ideal = ideal_dcg(gain, self.blocks.item_query, weight)[self.blocks.block_query]
+        share = weight[item] * gain[item] / ideal
+        # The solver takes the mean over m blocks; F is the mean over Q queries of sums over their blocks.
+        factor: Tensor | float = self.num_blocks / self.num_queries
+        if self.given_weight is not None:
+            factor = self.given_weight.to(share.device)
+        self.register_scale(factor * share)
+
+    def constants(self) -> dict[str, Any]:
+        return {"surrogate": repr(self.surrogate), "block_weight": self.weight_constant()}
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         x, entering, weight = self.pairs(index, outputs, batch)
         return mean_over(self.surrogate(x), entering, weight, index, "items").unsqueeze(1)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
-        rank = self.block_size[index] * u.squeeze(1)
-        return -self.block_scale[index] * inverse_discount(rank, self.least)
+        rank = self.block_size[index] * u.squeeze(1)  # a mean over the query times its size
+        return self.weighted(index, -inverse_discount(rank, self.block_least[index]))
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        from fcco.memory.forms import ListForm, QueryPairs
+
+        if table.shape:
+            return None
+        return ListForm(self, QueryPairs(self.blocks, self.surrogate, table.device), table)
 
 
-def inverse_discount(rank: Tensor, least: float) -> Tensor:
+def inverse_discount(rank: Tensor, least: Tensor) -> Tensor:
     """1 / log2(1 + rank), continued below ``least`` by its tangent there.
 
     Example:
-        >>> inverse_discount(torch.tensor([1.0, 3.0]), 1.0)
+        >>> inverse_discount(torch.tensor([1.0, 3.0]), torch.ones(2))
         tensor([1.0000, 0.5000])
     """
-    inside = rank.clamp(min=least)
+    inside = torch.maximum(rank, least.to(rank.dtype))
     discount = inside.log1p() / math.log(2.0)
     slope = -1.0 / (discount.square() * (1 + inside) * math.log(2.0))
     return 1.0 / discount + slope * (rank - inside)
 
 
-def ideal_dcg(gain: Tensor, query: Tensor) -> Tensor:
-    """The DCG of each query (Q,) in the best order, from the gains (n,) and queries (n,) numbered from 0.
+def ideal_dcg(gain: Tensor, query: Tensor, weight: Tensor | None = None) -> Tensor:
+    """The DCG of each query (Q,) in the best order.
+
+    An item of weight w takes w places, one after the other (parts of a place count in proportion).
+
+    Args:
+        gain: (n,) of each item.
+        query: (n,) its query, numbered from 0.
+        weight: (n,) what it weighs; None: 1.
 
     Example:
         >>> ideal_dcg(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([0, 0, 1]))
         tensor([3.6309, 2.0000])
+        >>> ideal_dcg(torch.tensor([1.0, 2.0]), torch.tensor([0, 0]), torch.tensor([1.0, 2.0]))
+        tensor([3.7619])
     """
+    if weight is None:
+        weight = torch.ones_like(gain)
+    # Best first within each query: a sort by gain, then a stable one by query.
     order = gain.argsort(descending=True)
     order = order[query[order].argsort(stable=True)]
-    size = query.bincount()
-    place = torch.arange(query.numel(), device=query.device) - (size.cumsum(0) - size)[query[order]]  # 0 is the top
-    return gain.new_zeros(size.numel()).index_add(0, query[order], gain[order] / (place + 2).to(gain.dtype).log2())
+    gain = gain[order]
+    query = query[order]
+    weight = weight[order]
+    total = weight.new_zeros(int(query.max()) + 1).index_add(0, query, weight)
+    if float(total.max()) > _LONGEST:
+        raise ValueError(f"the weights of a query's items must not add up to more than {_LONGEST:g} for NDCG")
+    # Items take the places from start to end, counted from the top of their own query.
+    before_query = (total.cumsum(0) - total)[query]
+    end = weight.cumsum(0) - before_query
+    start = (end - weight).clamp(min=0.0)  # below 0 by rounding only
+    places = _sum_of_discounts(end) - _sum_of_discounts(start)
+    return gain.new_zeros(total.shape[0]).index_add(0, query, gain * places)
 
 
-def check_items(query: Tensor, value: Tensor, block_item: Tensor | None) -> None:
-    """Refuse maps of the data set that do not fit together."""
-    if query.dim() != 1 or query.is_floating_point() or query.numel() == 0:
-        raise ValueError(f"query must be (n,) ints, got shape {tuple(query.shape)} of {query.dtype}")
-    if value.shape != query.shape:
-        raise ValueError(f"relevance must have shape {tuple(query.shape)}, got {tuple(value.shape)}")
-    if not bool(torch.isfinite(value).all()):
-        raise ValueError("relevance must be finite")
-    if block_item is None:
-        return
-    if block_item.dim() != 1 or block_item.is_floating_point() or block_item.numel() == 0:
-        raise ValueError(f"block_item must be (m,) ints, got shape {tuple(block_item.shape)} of {block_item.dtype}")
-    low, high = int(block_item.min()), int(block_item.max())
-    if low < 0 or high >= query.numel():
-        raise ValueError(f"block_item must be in 0..{query.numel() - 1}, got {low if low < 0 else high}")
-
-
-def block_weights(given: Tensor | None, num_blocks: int, default: float) -> Tensor:
-    """(m,) in double: what the user gave, or the default everywhere."""
-    if given is None:
-        return torch.full((num_blocks,), default, dtype=torch.float64)
-    if given.shape != (num_blocks,):
-        raise ValueError(f"block_weight must have shape ({num_blocks},), got {tuple(given.shape)}")
-    if bool((given < 0).any()) or not bool(torch.isfinite(given).all()):
-        raise ValueError("block_weight must be finite and >= 0")
-    return given.double()
+def _sum_of_discounts(x: Tensor) -> Tensor:
+    """The sum of 1/log2(2 + k) over the first x places k = 0, 1, ..., linear between whole numbers."""
+    whole = x.floor()
+    place = torch.arange(int(whole.max()) + 1, dtype=x.dtype, device=x.device)
+    discount = 1.0 / (place + 2.0).log2()
+    before = discount.cumsum(0) - discount
+    k = whole.to(torch.int64)
+    return before[k] + (x - whole) * discount[k]

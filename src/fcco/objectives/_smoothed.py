@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 from fcco._objective import Objective
 from fcco._support import checks
-from fcco.objectives._base import widened
+from fcco.objectives._precision import to_float64
 
 #: index (B,), u (B, dim), rho -> the minimiser over v of f_i(v) + rho/2 ||v - u_i||^2, (B, dim)
 Prox = Callable[[Tensor, Tensor, float], Tensor]
 
 _STEPS = 60  # bisection ends at the last digit of float64 well before
-_HALVINGS = _DOUBLINGS = 30
+_HALVINGS = 30
+_DOUBLINGS = 30
 
 
 def smoothed(objective: Objective, rho: float, *, prox: Prox | None = None) -> Smoothed:
@@ -34,10 +35,10 @@ def smoothed(objective: Objective, rho: float, *, prox: Prox | None = None) -> S
         rho: > 0, and above the weak convexity constant of f where f is not convex.
         prox: the proximal map in closed form. None takes ``objective.prox`` where there is one, else the ``prox`` of
             the outer function given to :func:`fcco.objective` (:class:`Hinge`, :class:`Max`, :class:`CVaR`), else
-            safeguarded Newton steps. Those find kinks for dim 1; for dim > 1 f must be differentiable. They look at
+            safeguarded Newton steps. Those find kinks for dim 1; for dim > 1 f must be differentiable. They read
             numbers, so an accelerator has to wait for them.
 
-    Blocks, batches, g and shapes are the objective's own.
+    Blocks, data, batches, g and shapes are the objective's own.
 
     Example:
         >>> import fcco
@@ -55,7 +56,7 @@ def smoothed(objective: Objective, rho: float, *, prox: Prox | None = None) -> S
     if any(objective.log_domain):
         raise ValueError(f"smoothed needs an objective in the plain domain; {type(objective).__name__} tracks log u")
     if prox is None:
-        prox = getattr(objective, "prox", None) or getattr(getattr(objective, "_outer", None), "prox", None)
+        prox = getattr(objective, "prox", None)
     return Smoothed(objective, checks.positive("rho", rho), prox)
 
 
@@ -65,8 +66,40 @@ class Smoothed(Objective):
 
     def __init__(self, objective: Objective, rho: float, prox: Prox | None) -> None:
         super().__init__(objective.num_blocks, objective.dim)
-        self.objective, self.rho, self._prox = objective, rho, prox
+        self.objective = objective
+        self.rho = rho
+        self.prox = prox
         self.forward_mode = objective.forward_mode
+
+    def constants(self) -> dict[str, Any]:
+        closed_form = None
+        if self.prox is not None:
+            closed_form = getattr(self.prox, "__qualname__", type(self.prox).__qualname__)
+        own = {"rho": self.rho, "prox": closed_form, "objective": type(self.objective).__name__}
+        return own | self.objective.constants()
+
+    # Properties, so that a smoothed objective of the user's own has no data either.
+
+    @property
+    def data(self) -> Any:
+        """The objective's data, where it has such; so are the three that follow."""
+        return self.objective.data
+
+    @property
+    def blocks(self) -> Any:
+        return self.objective.blocks
+
+    @property
+    def loader(self) -> Any:
+        return self.objective.loader
+
+    @property
+    def full_pass(self) -> Any:
+        return self.objective.full_pass
+
+    @property
+    def complete(self) -> Any:
+        return self.objective.complete
 
     def inner(self, index: Tensor, *data: Any) -> Tensor:
         g: Tensor = self.objective(index, *data)
@@ -75,12 +108,12 @@ class Smoothed(Objective):
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         given = u.dtype
         if self.dim == 1:  # u - v lives on the last digits where rho is large
-            u = widened(u)
+            u = to_float64(u)
         here = u.detach()
         v = self.nearest(index, here)
         slope = self.rho * (here - v.detach())  # the gradient in u; that of f's own parameters comes through v and f
         f = self.objective.outer(index, v)
-        if self._prox is None and self.dim == 1 and f.requires_grad:
+        if self.prox is None and self.dim == 1 and f.requires_grad:
             f = f.detach() + self._around(index, v, slope)
         return (f + 0.5 * self.rho * (v - here).square().sum(1) + (slope * (u - here)).sum(1)).to(given)
 
@@ -88,8 +121,10 @@ class Smoothed(Objective):
         """0 (B,), with the gradient of f(v) in f's own parameters. A v that sits on a kink moves along with it: the
         gradient is then that mixture of the two sides whose derivative in v is ``slope``."""
         step = 4.0 * torch.finfo(v.dtype).eps ** 0.5 * (1.0 + v.abs())
-        below, above = (self._inside(index, side, v) for side in (v - step, v + step))
-        low, high = (_derivatives(self.objective, index, side)[0] for side in (below, above))
+        below = self._inside(index, v - step, v)
+        above = self._inside(index, v + step, v)
+        low, _ = _derivatives(self.objective, index, below)
+        high, _ = _derivatives(self.objective, index, above)
         share = ((slope - low) / (high - low)).nan_to_num(0.5, 0.5, 0.5).clamp(0.0, 1.0).squeeze(1)
         mixed = torch.lerp(self.objective.outer(index, below), self.objective.outer(index, above), share)
         return mixed - mixed.detach()
@@ -101,10 +136,11 @@ class Smoothed(Objective):
 
     def nearest(self, index: Tensor, u: Tensor) -> Tensor:
         """prox_{f_i/rho}(u_i), (B, dim)."""
-        if self._prox is not None:
-            return self._prox(index, u, self.rho)
-        find = _on_a_line if self.dim == 1 else _by_newton
-        return find(self.objective, index, u, self.rho)
+        if self.prox is not None:
+            return self.prox(index, u, self.rho)
+        if self.dim == 1:
+            return _on_a_line(self.objective, index, u, self.rho)
+        return _by_newton(self.objective, index, u, self.rho)
 
     def project(self, u: Tensor) -> Tensor:
         return self.objective.project(u)
@@ -206,16 +242,18 @@ def _on_a_line(objective: Objective, index: Tensor, u: Tensor, rho: float) -> Te
     """dim 1: the zero of f'(v) + rho (v - u), by Newton steps inside a shrinking bracket; kinks are found too."""
     slope, curvature = _derivatives(objective, index, u)
     other = _beyond(objective, index, u, slope / rho, rho)
-    low, high = torch.minimum(u, other), torch.maximum(u, other)
+    low = torch.minimum(u, other)
+    high = torch.maximum(u, other)
     v = u
     for _ in range(_STEPS):
-        _refuse_concave(curvature[:, 0] + rho <= 0.0, rho)
+        _check_convex(curvature[:, 0] + rho <= 0.0, rho)
         excess = slope + rho * (v - u)
-        low, high = torch.where(excess <= 0.0, v, low), torch.where(excess >= 0.0, v, high)
+        low = torch.where(excess <= 0.0, v, low)
+        high = torch.where(excess >= 0.0, v, high)
         newton = v - excess / (curvature[:, 0] + rho)
         inside = (newton > low) & (newton < high)
         following = torch.where(inside, newton, 0.5 * (low + high))
-        if _settled(v, following):
+        if _has_converged(v, following):
             return following
         v = following
         slope, curvature = _derivatives(objective, index, v)
@@ -241,10 +279,10 @@ def _by_newton(objective: Objective, index: Tensor, u: Tensor, rho: float) -> Te
         slope, curvature = _derivatives(objective, index, v)
         excess = slope + rho * (v - u)
         root, failed = torch.linalg.cholesky_ex(curvature + rho * eye)
-        _refuse_concave(failed > 0, rho)
+        _check_convex(failed > 0, rho)
         step = -torch.cholesky_solve(excess.unsqueeze(2), root).squeeze(2)
         following = v + _length(objective, index, u, v, step, excess, rho) * step
-        if _settled(v, following):
+        if _has_converged(v, following):
             return following
         v = following
     return v
@@ -259,7 +297,8 @@ def _length(
     def height(at: Tensor) -> Tensor:
         return objective.outer(index, at) + 0.5 * rho * (at - u).square().sum(1)
 
-    start, promise = height(v), (excess * step).sum(1)
+    start = height(v)
+    promise = (excess * step).sum(1)
     slack = 8.0 * torch.finfo(u.dtype).eps * (1.0 + start.abs())
     length = torch.ones_like(start)
     for _ in range(_HALVINGS):
@@ -289,11 +328,12 @@ def _gradient(f: Tensor, leaf: Tensor, create_graph: bool = False) -> Tensor:
     return gradient
 
 
-def _settled(v: Tensor, following: Tensor) -> bool:
+def _has_converged(v: Tensor, following: Tensor) -> bool:
+    """Whether all rows have stopped moving, but for their last digits."""
     near = 4.0 * torch.finfo(v.dtype).eps * (following.abs() + v.abs())
     return bool(((following - v).abs() <= near).all())
 
 
-def _refuse_concave(concave: Tensor, rho: float) -> None:
+def _check_convex(concave: Tensor, rho: float) -> None:
     if bool(concave.any()):
         raise ValueError(f"rho must exceed the weak convexity constant of f, got {rho}")

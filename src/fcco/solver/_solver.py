@@ -18,13 +18,13 @@ from fcco._support import checks
 from fcco._support.interrupts import uninterrupted
 from fcco._support.module_state import Snapshot
 from fcco._support.parallel import gather_objects, rank_and_world
+from fcco._support.randomness import Randomness
 from fcco._support.sharded import copies, joined, parts, spread
-from fcco.data import Loader
 from fcco.methods import Method
 from fcco.methods.estimators import Weights
 from fcco.objectives import OutputObjective
 from fcco.solver._arguments import check_pair, check_parts, choice, start_z
-from fcco.solver._engine import Parts, Probed, Request, make_engine
+from fcco.solver._engine import BatchLoader, Parts, Probed, Request, make_engine
 from fcco.solver._evaluator import Evaluator
 from fcco.solver._full_pass import FullPass
 from fcco.solver._gradients import NonFiniteError, gradients
@@ -86,7 +86,7 @@ class SolverState:
     jvp_calls: int = saved(default=0)
     z: list[Tensor] | None = saved(Layout.PER_PARAMETER, default=None)
     norm: Tensor | None = saved(default=None)
-    reservoir: Reservoir | None = saved(Layout.NESTED, default=None)
+    reservoir: Reservoir | None = saved(Layout.NESTED, record=Reservoir, default=None)
 
     def charge(self, samples: int, oracle: Oracle) -> None:
         """Count samples and oracle calls."""
@@ -188,6 +188,7 @@ class Solver:
                 full_pass=_full_pass_of(objective, method, full_pass),
                 u0=u0,
                 raises=self.nonfinite is NonFinite.RAISE,
+                counters=self,
             )
         )
         self.state = SolverState(self._engine.state)
@@ -286,12 +287,13 @@ class Solver:
     def _estimate(self, request: Request, transaction: Transaction) -> Probed:
         """Probe, track, estimate: z_t is in ``p.grad`` after it, and nothing is stored yet."""
         estimator = self.method.estimator
+        state = self.state
         renewal = self._engine.prepare(request)
         if renewal is not None:
-            self.state.charge(renewal.samples, Oracle(g=renewal.samples, j=renewal.samples))
-            if self.state.z is None:
-                self.state.z = copies(renewal.gradient)
-        if estimator.remembers and self.state.z is None:
+            state.charge(renewal.samples, Oracle(g=renewal.samples, j=renewal.samples))
+            if state.z is None:
+                state.z = copies(renewal.gradient)
+        if estimator.remembers and state.z is None:
             weights = estimator.start(request.t)
         else:
             weights = estimator.weights(request.t)
@@ -302,6 +304,7 @@ class Solver:
     def _make_z(self, k: Weights, probed: Probed) -> None:
         """``p.grad`` holds the weighted sum of gradients: make it z_t, projected, or Nesterov's mixture."""
         evaluator = self._evaluator
+        state = self.state
         evaluator.check_foreign_parameters()
         grads = gradients(self.parameters)
         finite_everywhere = True
@@ -310,8 +313,8 @@ class Solver:
         fresh = None
         if k.lookahead is not None:
             fresh = copies(grads)
-        if self.state.z is not None and k.z != 0.0:
-            torch._foreach_add_(grads, self.state.z, alpha=k.z)
+        if state.z is not None and k.z != 0.0:
+            torch._foreach_add_(grads, state.z, alpha=k.z)
         if k.full is not None and probed.full_gradient is not None:
             torch._foreach_add_(grads, probed.full_gradient, alpha=k.full)
         watched = [*grads, *probed.seen, *self._project(grads)]
@@ -319,7 +322,7 @@ class Solver:
             raise probed.blame()
         if self.method.estimator.remembers:
             # A copy beside the old one, before the optimizer, which may write into p.grad.
-            self.state.z = copies(grads)
+            state.z = copies(grads)
         if fresh is not None:
             torch._foreach_mul_(grads, k.lookahead)
             torch._foreach_add_(grads, fresh, alpha=k.fresh)
@@ -336,14 +339,15 @@ class Solver:
 
     def _move(self, t: int, probed: Probed) -> None:
         """The last things before the weights move: w_t becomes w_{t-1}, the reservoir is offered w_t."""
+        state = self.state
         self._engine.keep_weights(probed.weights)
-        if self.state.reservoir is not None:
-            self.state.reservoir.offer(self.objective, t)
+        if state.reservoir is not None:
+            state.reservoir.offer(self.objective, t)
         if self.normalize:
             grads = gradients(self.parameters)
             norm = self._evaluator.norm(grads)
-            self.state.norm = torch.where(norm > 0, norm, 1.0)
-            torch._foreach_div_(grads, self.state.norm)
+            state.norm = torch.where(norm > 0, norm, 1.0)
+            torch._foreach_div_(grads, state.norm)
 
     def _report(self, t: int, probed: Probed) -> Report:
         oracle = self.oracle.plus(probed.oracle.g, probed.oracle.j, probed.oracle.jvp)
@@ -351,9 +355,10 @@ class Solver:
 
     def _commit(self, t: int, probed: Probed) -> None:
         """Store u_t and count: only now, since the optimizer may have raised."""
+        state = self.state
         probed.commit()
-        self.state.charge(probed.samples, probed.oracle)
-        self.state.t = t
+        state.charge(probed.samples, probed.oracle)
+        state.t = t
 
     # ------------------------------------------------------------------ failing without a trace
 
@@ -386,7 +391,7 @@ class Solver:
         steps_per_epoch: int | None = None,
         num_workers: int = 0,
         pin_memory: bool = False,
-    ) -> Loader:
+    ) -> BatchLoader:
         """The loader that suits objective and method: ``for batch in solver.loader(...): solver.step(batch)``.
 
         Args:
@@ -433,6 +438,16 @@ class Solver:
         return self._evaluator.parameters
 
     @property
+    def device(self) -> torch.device:
+        """Where the solver's state is."""
+        return self._evaluator.device
+
+    @property
+    def randomness(self) -> Randomness:
+        """Every source of random numbers that a step may use, for loops that draw between steps."""
+        return self._evaluator.module_state.randomness
+
+    @property
     def t(self) -> int:
         """How many steps were taken."""
         return self.state.t
@@ -451,6 +466,10 @@ class Solver:
     def oracle(self) -> Oracle:
         """Oracle calls so far."""
         return Oracle(self.state.g_calls, self.state.j_calls, self.state.jvp_calls)
+
+    def charge(self, samples: int, oracle: Oracle) -> None:
+        """Count a pass that was made outside of steps."""
+        self.state.charge(samples, oracle)
 
     @property
     def correction_share(self) -> float | None:
@@ -493,9 +512,14 @@ class Solver:
             source = reservoir.kept
         return {name: value.clone() for name, value in source.items()}
 
-    def diagnose(self, full_pass: FullPass | None = None) -> Diagnosis:
-        """Exact F, ||grad F||, tracking error and ||z - grad F|| from two passes over all data; changes nothing."""
-        return self._engine.diagnose(full_pass, self.z)
+    def diagnose(self, full_pass: FullPass | None = None, *, gradient: bool = True) -> Diagnosis:
+        """Exact F, ||grad F||, tracking error and ||z - grad F|| from two passes over all data; changes nothing.
+
+        Args:
+            full_pass: the data to take them over; None: the solver's own.
+            gradient: False: F and the tracking error alone, from one pass forward.
+        """
+        return self._engine.diagnose(full_pass, self.z, gradient)
 
     def renew_reference(self) -> None:
         """Renew the reference of a finite-sum form at the next step, whatever the period; a new stage does this."""

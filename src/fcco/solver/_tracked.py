@@ -17,7 +17,7 @@ from fcco.methods.trackers import MSVR, Coefficients, Values
 from fcco.objectives import OutputObjective
 from fcco.solver._blocks import BlockTable
 from fcco.solver._chunks import make_pieces
-from fcco.solver._diagnose import exact_figures
+from fcco.solver._diagnose import exact_figures, exact_values
 from fcco.solver._draw import Draw
 from fcco.solver._engine import Engine, Parts, Probed, Renewal, Request, register_engine
 from fcco.solver._full_pass import FullPass
@@ -111,8 +111,13 @@ class TrackedBlocks(Engine):
         if not isinstance(first, Batch):
             return self.state.table.check(first), tuple(rest)
         batch = first
-        if batch.index is None and isinstance(self._objective, OutputObjective):
-            batch = self._objective.blocks.complete(batch)
+        if isinstance(self._objective, OutputObjective):
+            batch = self._objective.complete(batch)
+            if batch.index is not None and not batch.index.numel():
+                raise ValueError(
+                    f"the batch holds no block of {type(self._objective).__name__} with an example to compare it with: "
+                    "draw more examples per batch, or some of each class"
+                )
         batch = batch.to(self.state.table.device)
         return self.state.table.check(batch.index), (batch,)
 
@@ -162,9 +167,11 @@ class TrackedBlocks(Engine):
 
     def _probed(self, draw: Draw, boxed: Boxed, commit: Callable[[], None]) -> Probed:
         samples = self._evaluator.samples(draw.index, draw.data)
-        probes = boxed.probes.values()
-        gradients = sum(probe.f is not None for probe in probes)
-        products = sum(probe.jvp is not None for probe in probes)
+        gradients = 0
+        products = 0
+        for probe in boxed.probes.values():
+            gradients += probe.f is not None
+            products += probe.jvp is not None
         reference = self.state.reference
         now = boxed.probes[Point.NOW]
         return Probed(
@@ -288,10 +295,12 @@ class TrackedBlocks(Engine):
     def rows(self) -> Tensor:
         return self.state.table.current().clone()
 
-    def diagnose(self, full_pass: FullPass | None, z: list[Tensor] | None) -> Diagnosis:
+    def diagnose(self, full_pass: FullPass | None, z: list[Tensor] | None, gradient: bool) -> Diagnosis:
         chosen = self._full_pass if full_pass is None else full_pass
         if chosen is None:
             raise ValueError("diagnose needs a full_pass, here or in the Solver; got None")
+        if not gradient:
+            return exact_values(self._evaluator, self.state.table, chosen)
         return exact_figures(self._evaluator, self.state.table, chosen, z)
 
 

@@ -1,0 +1,243 @@
+"""Loader: the random stream, epochs, workers, full passes and the state mid-epoch, for blocks of every kind.
+
+What ``samples`` (B2) means, and how many examples K a batch has:
+
+============  ==========================================================================  =======================
+data          samples                                                                     K
+============  ==========================================================================  =======================
+Tasks         per task, half of them positives (at least one of each)                     B1 * B2
+Points        of the other class, shared by all blocks                                    B1 + B2
+Points        several tasks: per task met; for a mean over both classes half of each      B1 + min(T, B1) * B2
+Queries       items per query met, the blocks' own items aside                            B1 + min(Q, B1) * B2
+RiskSets      subjects per event, its own among them                                      B1 * B2
+Groups, Bags  per group or bag                                                            B1 * B2
+Examples      further examples besides the blocks, may be 0                               B1 + B2
+============  ==========================================================================  =======================
+
+B2 larger than what the largest class (query, group, risk set) has is cut to that. Where a smaller one has less, the
+places left are repeats of weight 0: every batch has the same K, and means stay right. With several ranks B1 counts the
+blocks of all ranks and each rank draws B2 of its own; where blocks stand for their own class (average precision,
+Examples) a rank also draws as many examples of the other ranks' blocks as it has blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, final
+
+import torch
+
+from fcco._support import checks
+from fcco._support.parallel import gather_objects
+from fcco.data._batch import Batch
+from fcco.data._blocks import Blocks
+from fcco.data._pass import Plan, fetched, full_pass
+from fcco.data._share import Share, rank_seed, share_of
+
+
+@final
+class Loader:
+    """An iterable of :class:`Batch` for ``solver.step(batch)``.
+
+    An iteration is an epoch: ``len(loader)`` steps. Blocks and samples are drawn afresh each step from the loader's
+    own generator, in this process and on the device of the data; workers only fetch, so their number changes
+    nothing. Each rank draws only its own blocks (i mod world = rank).
+
+    Args:
+        structure: the blocks and their data, as an objective makes them (``objective.loader(...)`` gives a loader).
+        blocks: B1, over all ranks.
+        samples: B2; the table in this module says of what.
+        seed: of the loader's own generator (each rank derives its own).
+        steps_per_epoch: batches per iteration; None: as many as draw about N examples in all.
+        num_workers: processes that fetch from a data set.
+        pin_memory: put batches into pinned memory, where there is an accelerator to pin for.
+        dtype: of floating point x; None: as it is.
+        large: (period, factor): batches 1, 1 + period, ... have ``factor`` times the blocks and samples, as far as
+            there are so many (BSpiderBoost); None: all have the same size.
+
+    Attributes:
+        batch_size: K, examples per batch of this rank (of the ordinary ones).
+        large_batch_size: K of the large ones; None: there are none.
+
+    Example:
+        >>> from fcco.data import PointBlocks, Points
+        >>> data = Points(torch.randn(6, 4), [1, 0, 0, 1, 0, 1])
+        >>> loader = Loader(PointBlocks(data, include_own_class=False), blocks=2, samples=2, seed=0)
+        >>> batch = next(iter(loader))
+        >>> batch.index.shape, batch.y, batch.weight
+        (torch.Size([2]), tensor([1., 1., 0., 0.]), tensor([0.0000, 0.0000, 0.5000, 0.5000], dtype=torch.float64))
+    """
+
+    def __init__(
+        self,
+        structure: Blocks,
+        blocks: int,
+        samples: int,
+        *,
+        seed: int = 0,
+        steps_per_epoch: int | None = None,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+        dtype: torch.dtype | None = None,
+        large: tuple[int, int] | None = None,
+    ) -> None:
+        if not isinstance(structure, Blocks):
+            raise TypeError(f"structure must be the Blocks of an objective, got {type(structure).__name__}")
+        self.structure = structure
+        self.num_examples = structure.data.num_examples
+        self.num_blocks = structure.num_blocks
+        self.device = structure.device
+        self.blocks = blocks
+        self.samples = samples
+        self.large = _checked_large(large)
+        self.dtype = dtype
+        self.num_workers = num_workers
+        self.seed = seed
+        self.share = share_of(self.num_blocks, blocks)
+        structure.check(self.share, samples)
+        self.batch_size = structure.batch_size_of(self.share, samples)
+        self.large_batch_size: int | None = None
+        if self.large is not None:
+            self.large_batch_size = structure.batch_size_of(*self._sizes(0))
+        if steps_per_epoch is None:
+            steps_per_epoch = max(1, self.num_examples // (self.batch_size * self.share.world))
+        self.steps_per_epoch = checks.positive_int("steps_per_epoch", steps_per_epoch)
+        self._pin = checks.flag("pin_memory", pin_memory) and torch.accelerator.is_available()
+        self.reader = structure.data.source.reader(num_workers, pin_memory=self._pin)
+        self._seed = rank_seed(seed, self.share.rank)
+        self._random = torch.Generator(self.device).manual_seed(self._seed).get_state()
+        self._epoch = 0
+        self._step = 0  # of the epoch
+        self._batches = 0  # handed out in all: says which are large
+        self._turn = 0  # counts iterations, so that an old one knows that it is over
+        self._resumed = False
+
+    def __len__(self) -> int:
+        return self.steps_per_epoch
+
+    def __iter__(self) -> Iterator[Batch]:
+        """A new epoch; right after ``load_state_dict`` the rest of the epoch that was saved."""
+        self._turn += 1
+        turn = self._turn
+        if not self._resumed:
+            self._step = 0
+        self._resumed = False
+        plans = self._plans(len(self) - self._step)
+        for plan, batch in fetched(plans, self.reader, dtype=self.dtype, keep=True):
+            if turn != self._turn:
+                raise RuntimeError("another iteration over this loader has begun")
+            assert plan.after is not None
+            self._step += 1
+            self._batches += 1
+            self._random = plan.after
+            yield self._pinned(batch)
+        self._step = 0
+        self._epoch += 1
+
+    def full_pass(self, chunk: int = 1024) -> Iterator[Batch]:
+        """One pass over all data for this rank's blocks, with weights that make rows SUM per block to the exact mean.
+
+        Args:
+            chunk: examples per batch, at most (twice that where blocks are examples).
+        """
+        batches = full_pass(self.structure, chunk, dtype=self.dtype, seed=self._seed, reader=self.reader)
+        return (self._pinned(batch) for batch in batches)
+
+    def _plans(self, steps: int) -> Iterator[Plan]:
+        generator = torch.Generator(self.device)
+        generator.set_state(self._random)
+        first = self._batches  # plans run ahead of what is handed out, so they count by themselves
+        for number in range(first, first + steps):
+            share, samples = self._sizes(number)
+            index = share.draw(generator)
+            batch = self.structure.draw(index, samples, share, generator)
+            seed = self.structure.data.source.seed(generator)
+            yield Plan(batch, seed, generator.get_state())
+
+    def _sizes(self, number: int) -> tuple[Share, int]:
+        """The blocks and samples of a batch, counted from 0."""
+        if self.large is None or number % self.large[0]:
+            return self.share, self.samples
+        factor = self.large[1]
+        most = self.num_blocks // self.share.world  # what every rank has
+        return replace(self.share, size=min(factor * self.share.size, most)), factor * self.samples
+
+    def _pinned(self, batch: Batch) -> Batch:
+        if self._pin and self.device.type == "cpu":
+            return batch.pin_memory()
+        return batch
+
+    # ------------------------------------------------------------------ resuming
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands, mid-epoch too: what the workers fetched ahead counts as not drawn.
+
+        Under torch.distributed each rank must call this.
+        """
+        return {
+            "kind": self.kind(),
+            "epoch": self._epoch,
+            "step": self._step,
+            "batches": self._batches,
+            "random": gather_objects(self._random.clone()),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state: the next iteration yields the rest of its epoch.
+
+        On another number of ranks the draws are as good, but not the same.
+        """
+        missing = [name for name in ("kind", "epoch", "step", "batches", "random") if name not in state]
+        if missing:
+            raise ValueError(f"the state is not one of a loader: it lacks {', '.join(missing)}")
+        _check_kind(dict(state["kind"]), self.kind())
+        rank = self.share.rank
+        saved = state["random"]
+        if saved[0].shape != self._random.shape:
+            raise ValueError(f"the state comes from another kind of device; this loader draws on {self.device}")
+        if rank < len(saved):
+            self._random = saved[rank].cpu().clone()
+        else:
+            # A rank that was not there before: a stream of its own that no earlier step of this run has used.
+            fresh = self._seed + 1_000_033 * (state["epoch"] * self.steps_per_epoch + state["step"] + 1)
+            self._random = torch.Generator(self.device).manual_seed(fresh % 2**63).get_state()
+        self._epoch = state["epoch"]
+        self._step = state["step"]
+        self._batches = state["batches"]
+        self._resumed = True
+        self._turn += 1  # an iteration under way ends here
+
+    def kind(self) -> dict[str, Any]:
+        """What a saved state must be of."""
+        return {
+            "structure": type(self.structure).__name__,
+            "examples": self.num_examples,
+            "num_blocks": self.num_blocks,
+            "blocks": self.blocks,
+            "samples": self.samples,
+            "steps_per_epoch": self.steps_per_epoch,
+            "large": None if self.large is None else list(self.large),
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"Loader({type(self.structure).__name__}, {self.num_examples} examples, blocks={self.blocks} of "
+            f"{self.num_blocks}, samples={self.samples}, step {self._step} of {self.steps_per_epoch})"
+        )
+
+
+def _check_kind(saved: dict[str, Any], own: dict[str, Any]) -> None:
+    differing = [name for name in own if saved.get(name) != own[name]]
+    if differing:
+        theirs = ", ".join(f"{name}={saved.get(name)!r}" for name in differing)
+        mine = ", ".join(f"{name}={own[name]!r}" for name in differing)
+        raise ValueError(f"the state is of a loader with {theirs}, this one has {mine}")
+
+
+def _checked_large(large: Any) -> tuple[int, int] | None:
+    if large is None:
+        return None
+    if not isinstance(large, tuple) or len(large) != 2:
+        raise TypeError(f"large must be (period, factor) or None, got {large!r}")
+    return checks.positive_int("the period of large", large[0]), checks.positive_int("the factor of large", large[1])

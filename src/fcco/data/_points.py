@@ -1,0 +1,260 @@
+"""Points, and PointBlocks: a block is an example of one class, compared with those of the other, or with all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from fcco._support import checks
+from fcco.data._batch import Batch
+from fcco.data._blocks import SlotBlocks, kept
+from fcco.data._draws import Lists, Pool, choose_one, spread
+from fcco.data._labelled import Labelled, TaskLists, positives_of
+from fcco.data._share import Share
+
+
+@final
+class Points(Labelled):
+    """Examples with one label or many; blocks are the examples of a class, or (task, example) pairs.
+
+    For :class:`fcco.objectives.PartialAUC`, ``AveragePrecision`` and ``PNormPush``.
+
+    Args:
+        x: see :class:`Structure`.
+        y: (N,): two values, the larger positive, NaN where missing; three or more integers or strings: classes, one
+            task per class (one-vs-rest); or (N, T), a column of two values per task.
+        weight: (N,) how much each example counts; None: all alike.
+        positive: the value of y that is positive; strings need it.
+        classes: the classes in the order of the model's columns; None: integers that start at 0 are their own column
+            numbers, others are numbered in sorted order.
+        inputs: how many leading parts of a data set's items make up x.
+
+    Example:
+        >>> data = Points(torch.randn(4, 3), ["ham", "spam", "ham", None], positive="spam")
+        >>> data.y
+        tensor([0., 1., 0., nan])
+    """
+
+    def __init__(
+        self, x: Any, y: Any, *, weight: Any = None, positive: Any = None, classes: Any = None, inputs: int = 1
+    ) -> None:
+        super().__init__(x, y, weight, positive, classes, inputs)
+
+
+@final
+class PointBlocks(SlotBlocks):
+    r"""Blocks are the positives (or the negatives), for several tasks the (task, example) pairs.
+
+    One task: B1 blocks and ``samples`` = B2 of the other class, shared by all. The mean runs over the other class
+    (``weight`` (K,), 0 for the blocks' own), K = B1 + B2; or, with ``include_own_class``, over all labelled examples
+    (``weight`` (B, K)): a block's own example counts what it is worth, since it is in every batch with it, and the
+    other blocks of the batch stand for their class. With several ranks that class is represented by as many examples
+    of other ranks' blocks, too.
+
+    Several tasks: for each of the min(T, B1) tasks that a batch can meet, B2 samples, shared by its blocks:
+    K = B1 + min(T, B1) * B2. With ``include_own_class`` a share of them is of the blocks' class.
+
+    ``chunks`` sets chunks of blocks against chunks of the examples that the mean runs over.
+
+    Args:
+        data: the examples.
+        positive: whether the blocks are the positives (else the negatives).
+        include_own_class: whether the mean runs over all labelled examples (else over the other class).
+        block_fraction: with several tasks and ``include_own_class``, the share of the blocks' class among the samples,
+            at least two of them and one of the other class.
+
+    Attributes:
+        tasks: the lists of positives and negatives, and ``at(task, id)``.
+        labels: y of the data.
+        num_tasks: T, how many columns the outputs have; ``tasks.used`` are those that have blocks.
+        block_task: (m,) the task of each block; blocks are in the order of tasks, then of examples.
+        block_example: (m,) its example.
+        block_size: (m,) how many blocks its task has.
+        block_weight: (m,) with mean 1 in each task, or None.
+    """
+
+    def __init__(
+        self, data: Points, *, positive: bool = True, include_own_class: bool, block_fraction: float = 0.5
+    ) -> None:
+        super().__init__(data)
+        self.tasks = TaskLists.of(data)
+        self.labels = data.y
+        self.positive = checks.flag("positive", positive)
+        self.include_own_class = checks.flag("include_own_class", include_own_class)
+        self.block_fraction = checks.fraction("block_fraction", block_fraction)
+        self.num_tasks = self.tasks.number
+        self.own = Pool(self.tasks.positive, data.weight, self.tasks.used)
+        self.other = Pool(self.tasks.negative, data.weight, self.tasks.used)
+        if not positive:
+            self.own, self.other = self.other, self.own
+        self.total = self.other.total  # (T,) what the weights add up to that a mean runs over
+        if include_own_class:
+            self.total = self.own.total + self.other.total
+        pairs = self._pairs()
+        used = torch.isin(pairs.group, self.tasks.used)
+        self.block_task = pairs.group[used]
+        self.block_stratum = self.block_task
+        self.block_example = pairs.flat[used]
+        self.num_blocks = int(self.block_task.shape[0])
+        self.block_size = self.own.count[self.block_task]
+        self.block_weight = None
+        if data.weight is not None:
+            mean = self.own.total / self.own.count  # (T,)
+            self.block_weight = data.weight[self.block_example] / mean[self.block_task]
+        self.used = int(self.tasks.used.shape[0])
+
+    def _pairs(self) -> Lists:
+        """The examples of the blocks' class, a list per task."""
+        choice = self.own.choice
+        if isinstance(choice, Lists):
+            return choice
+        number = self.arange(self.num_tasks)
+        return Lists.where((self.tasks.y.unsqueeze(1) != number) & (self.tasks.y >= 0).unsqueeze(1))
+
+    def strata(self) -> tuple[Tensor, ...]:
+        """With one task the blocks' class and the other."""
+        if self.used > 1:
+            return super().strata()
+        own, other = self._at(self.tasks.used, self.arange(self.data.num_examples))
+        return own[0].nonzero()[:, 0], other[0].nonzero()[:, 0]
+
+    def positives_at(self, index: Tensor, id: Tensor) -> Tensor:
+        return self.tasks.at(self.block_task[index], id)[0]
+
+    # ------------------------------------------------------------------ sizes
+
+    def check(self, share: Share, samples: int) -> None:
+        super().check(share, samples)
+        if not self.include_own_class:
+            return
+        if self.used == 1 and share.size == 1 and share.owned > 1:
+            raise ValueError(f"blocks must be at least {2 * share.world} (2 per rank) here, got {share.world}")
+        if self.used > 1 and samples < 3:
+            raise ValueError(f"samples must be at least 3 for a mean over both classes of several tasks, got {samples}")
+
+    def batch_size_of(self, share: Share, samples: int) -> int:
+        if self.used == 1:
+            return share.size + self._foreign(share) + min(samples, self.other.longest)
+        return share.size + min(self.used, share.size) * sum(self._slot_sizes(samples))
+
+    def _foreign(self, share: Share) -> int:
+        """How many examples of other ranks' blocks a batch has."""
+        if not self.include_own_class:
+            return 0
+        return min(share.size, share.foreign)
+
+    def _slot_sizes(self, samples: int) -> tuple[int, int]:
+        """How many samples a task gets of the blocks' class and of the other."""
+        own = 0
+        if self.include_own_class:
+            own = positives_of(samples, self.block_fraction, least=2)
+        return min(own, self.own.longest), min(samples - own, self.other.longest)
+
+    # ------------------------------------------------------------------ drawing
+
+    def draw(self, index: Tensor, samples: int, share: Share, generator: torch.Generator) -> Batch:
+        if self.used > 1:
+            return self._draw_slots(index, samples, generator)
+        size = min(samples, self.other.longest)
+        place = choose_one(self.other.longest, size, generator)
+        other = self.other.choice.take(self.tasks.used, place.unsqueeze(0))[0]
+        foreign = share.draw_foreign(self._foreign(share), generator)
+        id = torch.cat([self.block_example[index], self.block_example[foreign], other])  # (K,)
+        if self.include_own_class:
+            weight = self._weigh_all(index, foreign, id, share)
+        else:
+            weight = self.worth(id) * (self.other.longest / (size * self.total[self.tasks.used]))  # (K,)
+            weight[: index.shape[0]] = 0.0  # the blocks' own class is not in the mean
+        return Batch(None, id, index, self.labels_at(id), self.arange(index.shape[0]), weight=weight)
+
+    def _weigh_all(self, index: Tensor, foreign: Tensor, id: Tensor, share: Share) -> Tensor:
+        """(B, K) for the mean over all labelled examples; of one task."""
+        blocks = index.shape[0]
+        others = id.shape[0] - blocks - foreign.shape[0]
+        worth = self.worth(id) / self.total[self.tasks.used]  # (K,) what each counts itself
+        scale = self.zeros(id.shape[0])  # how many it stands for
+        if blocks > 1:
+            scale[:blocks] = (share.owned - 1) / (blocks - 1)
+        if foreign.shape[0]:
+            scale[blocks : blocks + foreign.shape[0]] = share.foreign / foreign.shape[0]
+        scale[blocks + foreign.shape[0] :] = self.other.longest / others
+        weight = (worth * scale).repeat(blocks, 1)
+        # A block's own example is in every batch with it, so it counts once and stands for nobody else.
+        weight.diagonal().copy_(worth[:blocks])
+        return weight
+
+    def _draw_slots(self, index: Tensor, samples: int, generator: torch.Generator) -> Batch:
+        blocks = index.shape[0]
+        task = self.block_task[index]
+        met, slot = self.slots(task, min(self.used, blocks))
+        own_example = self.block_example[index]
+        ids = [own_example]
+        weights = [torch.diag(self.worth(own_example) / self.total[task])]
+        if not self.include_own_class:
+            weights = [self.zeros(blocks, blocks)]
+        for pool, size in zip((self.own, self.other), self._slot_sizes(samples), strict=True):
+            if size == 0:
+                continue
+            id, real = pool.draw(met, size, generator)  # (slots, size)
+            theirs = id[slot]  # (B, size)
+            count = pool.count[task]
+            member = real[slot]
+            if pool is self.own:  # the own example is counted already
+                member = member & (theirs != own_example.unsqueeze(1))
+                count = count - 1
+            weight = spread(member, count, self.total[task], self.weight_at(theirs))
+            ids.append(id.flatten())
+            weights.append(self.into_slots(weight, slot, met.shape[0]))
+        id = torch.cat(ids)
+        weight = torch.cat(weights, 1)
+        return Batch(None, id, index, self.labels_at(id), self.arange(blocks), weight=weight)
+
+    # ------------------------------------------------------------------ passes and other people's batches
+
+    def chunks(self, blocks: Tensor, size: int) -> Iterator[Batch]:
+        def weigh(index: Tensor, samples: Tensor) -> Tensor:
+            task = self.block_task[index]
+            own, other = self._at(task, samples)
+            entering = other
+            if self.include_own_class:
+                entering = own | other
+            return entering * (self.worth(samples) / self.total[task].unsqueeze(1))
+
+        return self.cross(blocks, self.compared(), size, weigh)
+
+    def compared(self) -> Tensor:
+        """The examples that some block's mean may run over, in growing order."""
+        every = self.arange(self.data.num_examples)
+        if self.used == 1 and not self.include_own_class:
+            return every[self._at(self.tasks.used, every)[1][0]]
+        if self.tasks.y.dim() == 1:
+            return every[self.tasks.y >= 0]
+        return every[~self.tasks.y[:, self.tasks.used].isnan().all(1)]
+
+    def complete(self, batch: Batch) -> Batch:
+        id = batch.id.to(self.device)
+        index, position = self.present_blocks(id)
+        own, other = self._at(self.block_task[index], id)
+        own = own & (id != self.block_example[index].unsqueeze(1))
+        enough = other.any(1)
+        if self.include_own_class:
+            enough &= own.any(1) | (self.block_size[index] == 1)
+        index, position, own, other = kept(enough, index, position, own, other)
+        task = self.block_task[index]
+        worth = self.weight_at(id)
+        weight = spread(other, self.other.count[task], self.total[task], worth)
+        if self.include_own_class:
+            weight = weight + spread(own, self.own.count[task] - 1, self.total[task], worth)
+            mine = self.worth(self.block_example[index]) / self.total[task]
+            weight = weight.scatter(1, position.unsqueeze(1), mine.unsqueeze(1))
+        return self.completed(batch, index, position, None, weight)
+
+    def _at(self, task: Tensor, id: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, K) bool twice: which examples are of the blocks' class, and which of the other, of the tasks (B,)."""
+        positive, negative = self.tasks.at(task, id)
+        if self.positive:
+            return positive, negative
+        return negative, positive

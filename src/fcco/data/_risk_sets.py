@@ -1,0 +1,151 @@
+"""RiskSets, and RiskBlocks: a block is an event, compared with those who were at risk then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fcco.data._batch import Batch
+from fcco.data._blocks import ExampleBlocksBase, kept
+from fcco.data._convert import numbers_or_objects, reals
+from fcco.data._draws import choose, spread
+from fcco.data._share import Share
+from fcco.data._structure import Structure
+
+
+@final
+class RiskSets(Structure):
+    """Subjects with the time of their event, or when they were last seen; blocks are events (``fcco.objectives.Cox``).
+
+    Args:
+        x: of the subjects; see :class:`Structure`.
+        time: (N,) finite numbers.
+        event: (N,) 0/1 or bool: whether the event was observed (0: censored).
+        weight: (N,) how much each subject counts; None: all alike.
+        inputs: how many leading parts of a data set's items make up x.
+
+    Attributes:
+        time: (N,).
+        event: (N,) bool.
+
+    Example:
+        >>> data = RiskSets(torch.randn(4, 3), [3.0, 1.0, 2.0, 4.0], [1, 1, 0, 1])
+        >>> data.event
+        tensor([ True,  True, False,  True])
+    """
+
+    per_example: ClassVar[tuple[str, ...]] = ("weight", "time", "event")
+
+    def __init__(self, x: Any, time: Any, event: Any, *, weight: Any = None, inputs: int = 1) -> None:
+        super().__init__(x, weight, inputs)
+        self.time = reals("time", time, self.num_examples, self.device)
+        self.event = _events(event, self.num_examples).to(self.device)
+
+    def labels_at(self, id: Tensor) -> Tensor:
+        time = self.time[id]
+        if not time.is_floating_point():
+            time = time.to(torch.float64)
+        return torch.stack([time, self.event[id].to(time.dtype)], 1)
+
+    def _split_units(self) -> tuple[Tensor, Tensor]:
+        return torch.arange(self.num_examples), self.event.to(torch.int64)
+
+
+def _events(event: Any, size: int) -> Tensor:
+    """(N,) bool."""
+    given = numbers_or_objects("event", event)
+    if not isinstance(given, Tensor) or given.shape != (size,):
+        shape = tuple(given.shape) if isinstance(given, Tensor) else (len(given),)
+        raise ValueError(f"event must be 0 or 1 for each example, shape ({size},), got shape {shape}")
+    wrong = ((given != 0) & (given != 1)).nonzero()[:, 0].tolist()
+    if wrong:
+        raise ValueError(f"event must be 0 or 1, got {given[wrong[0]].item()} in row {wrong[0]}")
+    return given == 1
+
+
+@final
+class RiskBlocks(ExampleBlocksBase):
+    r"""Blocks are events: each with ``samples`` subjects of its risk set, itself among them.
+
+    The risk set of event i is :math:`R_i = \{j : T_j \ge T_i\}`, ties and i itself among them. K = B1 * B2, ``serves``
+    (K,) is the place of the event that a subject was drawn for. ``weight`` (K,) is for the mean over :math:`R_i`: the
+    subject itself counts what it is worth there, up to B2 - 1 others stand for the rest, repeats count 0.
+
+    Args:
+        data: the subjects.
+
+    Attributes:
+        block_item: (m,) the subject of each event, in the order of the data.
+        moment: (N,) the rank of each time, ties alike: no later change of dtype makes two times equal.
+        order: the subjects by falling time: a risk set is a beginning of this; those of weight 0 are not in it.
+        risk_size: (m,) how many subjects are at risk.
+        risk_weight: (m,) float64, what their weights add up to.
+    """
+
+    least_samples: ClassVar[int] = 2
+
+    def __init__(self, data: RiskSets) -> None:
+        super().__init__(data)
+        alive = self.alive()
+        self.moment: Tensor = data.time.unique(return_inverse=True)[1]  # (N,)
+        self.block_example = (data.event & alive).nonzero()[:, 0]
+        self.block_item = self.block_example
+        self.num_blocks = int(self.block_item.shape[0])
+        if self.num_blocks == 0:
+            raise ValueError("event must be 1 for some subject, got none")
+        # By falling time a risk set is a beginning of the order, and its weight a cumulative sum.
+        order = self.moment.sort(descending=True, stable=True).indices
+        self.order = order[alive[order]]
+        place = torch.full_like(self.moment, -1)
+        place[self.order] = self.arange(self.order.shape[0])
+        self.block_place = place[self.block_item]  # (m,) where the event's own subject stands in that order
+        falling = -self.moment[self.order]
+        self.risk_size = torch.searchsorted(falling, -self.moment[self.block_item], right=True)
+        self.risk_weight = self.worth(self.order).cumsum(0)[self.risk_size - 1]
+        self.largest = int(self.risk_size.max())
+        self.block_weight = self.mean_one()
+
+    def batch_size_of(self, share: Share, samples: int) -> int:
+        return share.size * min(samples, self.largest)
+
+    def draw(self, index: Tensor, samples: int, share: Share, generator: torch.Generator) -> Batch:
+        others = self.risk_size[index] - 1  # (B,)
+        wanted = min(samples, self.largest) - 1
+        own = self.block_place[index].unsqueeze(1)
+        place = choose(others, wanted, generator)  # (B, wanted), of those besides the subject itself
+        place = place + (place >= own)  # skip the subject itself
+        real = self.arange(wanted) < others.unsqueeze(1)
+        id = self.order[torch.cat([own, torch.where(real, place, own)], 1)]
+        total = self.risk_weight[index]
+        drawn = spread(real, others, total, self.weight_at(id[:, 1:]))  # (B, wanted)
+        weight = torch.cat([(self.worth(id[:, 0]) / total).unsqueeze(1), drawn], 1)
+        serves = self.arange(index.shape[0])
+        block_pos = serves * (wanted + 1)  # each event's own subject comes first
+        flat = id.flatten()
+        serves = serves.unsqueeze(1).expand_as(id).flatten()
+        return Batch(None, flat, index, self.labels_at(flat), block_pos, serves, weight.flatten())
+
+    def chunks(self, blocks: Tensor, size: int) -> Iterator[Batch]:
+        def weigh(index: Tensor, samples: Tensor) -> Tensor:
+            return self._at_risk(index, samples) * (self.worth(samples) / self.risk_weight[index].unsqueeze(1))
+
+        return self.cross(blocks, self.order, size, weigh)
+
+    def complete(self, batch: Batch) -> Batch:
+        id = batch.id.to(self.device)
+        index, position = self.present_blocks(id)
+        member = self._at_risk(index, id) & (id != self.block_item[index].unsqueeze(1)) & self.alive()[id]
+        enough = member.any(1) | (self.risk_size[index] == 1)
+        index, position, member = kept(enough, index, position, member)
+        total = self.risk_weight[index]
+        weight = spread(member, self.risk_size[index] - 1, total, self.weight_at(id))
+        mine = self.worth(self.block_item[index]) / total
+        weight = weight.scatter(1, position.unsqueeze(1), mine.unsqueeze(1))
+        return self.completed(batch, index, position, None, weight)
+
+    def _at_risk(self, index: Tensor, id: Tensor) -> Tensor:
+        """(B, K) bool: which subjects are at risk at the time of which event."""
+        return self.moment[id] >= self.moment[self.block_item[index]].unsqueeze(1)

@@ -1,0 +1,126 @@
+"""Tasks, and TaskBlocks: a block is a task, its samples are positives and negatives of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fcco._support import checks
+from fcco.data._batch import Batch
+from fcco.data._blocks import Blocks, kept
+from fcco.data._draws import Pool, spread
+from fcco.data._labelled import Labelled, TaskLists, positives_of
+from fcco.data._share import Share, is_owned_here
+
+
+@final
+class Tasks(Labelled):
+    """Examples with a label per task; blocks are tasks (:class:`fcco.objectives.MultiTaskAUC`).
+
+    Args:
+        x: see :class:`Structure`.
+        y: (N, T), a column per task: two values each, the larger positive, NaN where missing; or (N,): two values, one
+            task; three or more integers or strings: classes, one task per class (one-vs-rest).
+        weight: (N,) how much each example counts; None: all alike.
+        positive: the value of y that is positive; strings need it.
+        classes: the classes in the order of the model's columns; None: integers that start at 0 are their own column
+            numbers, others are numbered in sorted order.
+        inputs: how many leading parts of a data set's items make up x.
+
+    Example:
+        >>> data = Tasks(torch.randn(4, 3), torch.tensor([[1, -1], [0, 1], [1, 1], [0, -1]]))
+        >>> data.num_tasks, data.y[:, 1]
+        (2, tensor([0., 1., 1., 0.]))
+    """
+
+    def __init__(
+        self, x: Any, y: Any, *, weight: Any = None, positive: Any = None, classes: Any = None, inputs: int = 1
+    ) -> None:
+        super().__init__(x, y, weight, positive, classes, inputs)
+
+
+@final
+class TaskBlocks(Blocks):
+    """Blocks are tasks: for each, ``samples`` of its examples, positives and negatives in a given share.
+
+    The paper's protocol. A task's samples are drawn from its positives and from its negatives, independently of the
+    other tasks' samples: K = B1 * B2, ``serves`` (K,) is the place of the task that an example was drawn for.
+    ``weight`` (K,) adds up to 1 over a task's positives, and to 1 over its negatives.
+
+    ``chunks`` holds each example once, for all blocks asked for, ``weight`` (B, K).
+
+    Args:
+        data: the examples.
+        positive_fraction: the share of positives among a task's samples, rounded, but at least one of each.
+
+    Attributes:
+        tasks: the lists of positives and negatives, and ``at(task, id)``.
+        labels: y of the data.
+        block_task: (m,) the task (column of the outputs) of each block; those without positives or negatives are left
+            out.
+        num_tasks: T, how many columns the outputs have.
+    """
+
+    least_samples: ClassVar[int] = 2
+
+    def __init__(self, data: Tasks, *, positive_fraction: float = 0.5) -> None:
+        super().__init__(data)
+        self.tasks = TaskLists.of(data)
+        self.labels = data.y
+        self.block_task = self.tasks.used
+        self.num_tasks = self.tasks.number
+        self.num_blocks = int(self.block_task.shape[0])
+        self.positive_fraction = checks.fraction("positive_fraction", positive_fraction)
+        self.positives = Pool(self.tasks.positive, data.weight, self.tasks.used)
+        self.negatives = Pool(self.tasks.negative, data.weight, self.tasks.used)
+
+    def positives_at(self, index: Tensor, id: Tensor) -> Tensor:
+        return self.tasks.at(self.block_task[index], id)[0]
+
+    def sizes(self, samples: int) -> tuple[int, int]:
+        """How many positives and negatives a task gets: no more than the largest task has."""
+        positives = positives_of(samples, self.positive_fraction)
+        return min(positives, self.positives.longest), min(samples - positives, self.negatives.longest)
+
+    def batch_size_of(self, share: Share, samples: int) -> int:
+        return share.size * sum(self.sizes(samples))
+
+    def draw(self, index: Tensor, samples: int, share: Share, generator: torch.Generator) -> Batch:
+        task = self.block_task[index]
+        ids: list[Tensor] = []
+        weights: list[Tensor] = []
+        for pool, size in zip((self.positives, self.negatives), self.sizes(samples), strict=True):
+            id, real = pool.draw(task, size, generator)  # (B, size)
+            ids.append(id)
+            weights.append(spread(real, pool.count[task], pool.total[task], self.weight_at(id)))
+        id = torch.cat(ids, 1)  # (B, samples)
+        serves = self.arange(index.shape[0]).unsqueeze(1).expand_as(id).flatten()
+        flat = id.flatten()
+        return Batch(None, flat, index, self.labels_at(flat), serves=serves, weight=torch.cat(weights, 1).flatten())
+
+    def chunks(self, blocks: Tensor, size: int) -> Iterator[Batch]:
+        task = self.block_task[blocks]
+        for id in self.arange(self.data.num_examples).split(size):
+            positive, negative = self.tasks.at(task, id)
+            worth = self.worth(id)
+            weight = positive * (worth / self.positives.total[task].unsqueeze(1))
+            weight += negative * (worth / self.negatives.total[task].unsqueeze(1))
+            present = (weight != 0).any(1)  # a chunk may hold no labelled example of a task
+            if bool(present.any()):
+                yield Batch(None, id, blocks[present], self.labels_at(id), weight=weight[present])
+
+    def complete(self, batch: Batch) -> Batch:
+        id = batch.id.to(self.device)
+        index = self.arange(self.num_blocks)
+        index = index[is_owned_here(index)]
+        positive, negative = self.tasks.at(self.block_task[index], id)
+        enough = positive.any(1) & negative.any(1)
+        index, positive, negative = kept(enough, index, positive, negative)
+        task = self.block_task[index]
+        worth = self.weight_at(id)
+        weight = spread(positive, self.positives.count[task], self.positives.total[task], worth)
+        weight = weight + spread(negative, self.negatives.count[task], self.negatives.total[task], worth)
+        return self.completed(batch, index, None, None, weight)

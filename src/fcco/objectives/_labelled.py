@@ -1,0 +1,43 @@
+"""Which examples of a batch are positives, and which negatives, of a task."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from fcco.data import Batch
+from fcco.data._batch import served
+from fcco.objectives._base import need
+
+
+def positives_and_negatives(task: Tensor, batch: Batch, num_tasks: int) -> tuple[Tensor, Tensor]:
+    """(B, K) bool twice: the positives and the negatives of each task (B,) among the examples that serve its block.
+
+    ``batch.y`` holds class numbers (K,) for one-vs-rest, negative where missing; or 0/1 targets, a column per task,
+    NaN where missing. An example without a label for a task is neither.
+    """
+    if has_classes(batch, num_tasks):
+        y = need(batch.y, "y")
+        positive = y == task.unsqueeze(1)
+        negative = (y >= 0) & ~positive
+    else:
+        targets = target_columns(batch, num_tasks)[:, task].T
+        positive = targets == 1
+        negative = targets == 0
+    return served(positive, batch), served(negative, batch)
+
+
+def has_classes(batch: Batch, num_tasks: int) -> bool:
+    """Whether ``batch.y`` holds one class number per example, for several tasks."""
+    y = need(batch.y, "y")
+    return y.dim() == 1 and not y.is_floating_point() and num_tasks > 1
+
+
+def target_columns(batch: Batch, num_tasks: int) -> Tensor:
+    """``batch.y`` as targets (K, T)."""
+    y = need(batch.y, "y")
+    columns = y
+    if y.dim() == 1:
+        columns = y.unsqueeze(1)
+    if columns.shape != (len(batch), num_tasks):
+        raise ValueError(f"batch.y must hold a label per task, shape ({len(batch)}, {num_tasks}), got {tuple(y.shape)}")
+    return columns

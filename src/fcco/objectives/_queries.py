@@ -1,0 +1,90 @@
+"""What objectives over queries share: blocks are (query, item) pairs, means run over the items of the query."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fcco.data import Batch, Queries, QueryBlocks
+from fcco.data._batch import served
+from fcco.objectives._anchored import own_position, with_own
+from fcco.objectives._base import OutputObjective, check_data, checked_weight, fingerprint, scores
+from fcco.objectives._precision import at_least_float32, like_parameters, to_float64
+
+
+class QueryObjective(OutputObjective):
+    r"""Block i is a (query, item) pair, and :math:`g_i` a mean over the items of its query, itself among them.
+
+    A weighted item counts as so many copies of it: :math:`N_q` is the weight of the query's items together, and queries
+    count equally.
+
+    Args:
+        model: (K, ...) -> (K,) or (K, 1) scores.
+        data: the queries.
+        relevant_only: whether only items with a relevance above 0 are blocks.
+        log_domain: as in :class:`fcco.Objective`.
+        block_weight: (m,) what the user gives; None: as the objective has it.
+
+    Attributes:
+        item_query: (n,) the query of each item, as 0, 1, ...
+        block_item: (m,) the item of each block.
+        block_count: (m,) how many items the block's query has.
+        block_size: (m,) :math:`N_q`, what they weigh together: the same number, without weights.
+        num_queries: Q, how many queries have a block.
+    """
+
+    shift_invariant = True
+    shift_per_query: ClassVar[bool] = True
+    blocks: QueryBlocks
+    data: Queries
+    item_query: Tensor
+    block_item: Tensor
+    block_count: Tensor
+    block_size: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Queries,
+        *,
+        relevant_only: bool,
+        log_domain: bool,
+        block_weight: Tensor | None,
+    ) -> None:
+        check_data(type(self).__name__, data, Queries)
+        blocks = QueryBlocks(data, relevant_only=relevant_only)
+        super().__init__(model, blocks, log_domain=log_domain)
+        self.given_weight = checked_weight("block_weight", block_weight, self.num_blocks)
+        self.num_queries = blocks.num_queries
+        self.register_table("item_query", blocks.item_query)
+        self.register_table("block_item", blocks.block_item)
+        self.register_table("block_count", blocks.query_size[blocks.block_query])
+        self.register_table("block_size", like_parameters(model, blocks.query_weight[blocks.block_query]))
+
+    def item_weight(self) -> Tensor:
+        """(n,) what the items weigh, in double precision."""
+        if self.data.weight is None:
+            return torch.ones(self.data.num_examples, dtype=torch.float64, device=self.data.device)
+        return self.data.weight
+
+    def weight_constant(self) -> str | None:
+        """``block_weight`` for :meth:`constants`."""
+        return fingerprint(self.given_weight)
+
+    def pairs(self, index: Tensor, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """h_j - h_i (B, K), which j enter the mean of block i (B, K), and how much each counts."""
+        h = scores(outputs, batch)
+        if self.log_domain[0]:  # exponentials of scores
+            h = to_float64(h)
+        else:
+            h = at_least_float32(h)
+        item = self.block_item[index]
+        own = own_position(batch, index, item)
+        same_query = self.item_query[batch.id] == self.item_query[item].unsqueeze(1)
+        among = served(same_query, batch)
+        count = self.block_count[index].to(h.dtype)
+        # Who does not belong to the query has no weight anyway; a batch made by hand has no weights.
+        entering, weight = with_own(batch, index, among, own, count, "other items of its query")
+        return h - h[own].unsqueeze(1), entering, weight
