@@ -64,8 +64,8 @@ def by_accelerate(name, folder, resume):
     if resume:
         accelerator.load_state(str(folder / str(CUT)))
     while solver.t < EPOCHS * EPOCH:
-        for index, batch in loader:
-            solver.step(index, batch)
+        for batch in loader:
+            solver.step(batch)
             accelerator.save_state(str(folder / str(solver.t)))
     return solver
 
