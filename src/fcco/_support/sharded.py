@@ -69,7 +69,7 @@ def part(tensor: Any) -> Tensor:
 
 
 def parts(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """:func:`part` of each; quick where nothing is sharded, as it is asked several times a step."""
+    """:func:`part` of each; quick where nothing is sharded, as it is asked several times per step."""
     given, kind = list(tensors), _sharded_kind()
     return [part(tensor) for tensor in given] if any(isinstance(tensor, kind) for tensor in given) else given
 
