@@ -97,7 +97,11 @@ def points(space: Space, base: TrainConfig) -> Iterator[dict[str, Any]]:
 def trimmed(point: Mapping[str, Any], base: TrainConfig) -> dict[str, Any]:
     """A point without the rates that its method does not take."""
     taken = recipe_arguments(point.get("method", base.method))
-    return {k: v for k, v in point.items() if k not in RATES or RECIPE_NAMES.get(k, k) in taken}
+    kept = {}
+    for name, value in point.items():
+        if name not in RATES or RECIPE_NAMES.get(name, name) in taken:
+            kept[name] = value
+    return kept
 
 
 def at(base: TrainConfig, point: Mapping[str, Any]) -> TrainConfig:
