@@ -7,7 +7,7 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 
 from fcco.integrations.accelerate import register
 from tests.integrations.cases import EPOCH, make_objective, make_parts, outcome, plain_run
-from tests.trials import assert_same
+from tests.helpers.same import assert_same
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

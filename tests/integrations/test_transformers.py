@@ -17,7 +17,7 @@ from tests.integrations.cases import (
     outcome,
     plain_run,
 )
-from tests.trials import assert_same
+from tests.helpers.same import assert_same
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -20,7 +20,7 @@ from fcco.integrations.accelerate import register
 from fcco.integrations.lightning import SolverModule
 from fcco.integrations.transformers import SolverTrainer
 from tests.integrations.cases import EPOCH, make_objective, make_parts, outcome, plain_run
-from tests.trials import assert_same
+from tests.helpers.same import assert_same
 
 CUT, EPOCHS = EPOCH + 2, 2
 PORT = "29500"  # asked for by the environment, used by nobody: the ranks meet in a file
