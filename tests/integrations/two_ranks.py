@@ -20,7 +20,7 @@ from fcco.integrations.accelerate import register
 from fcco.integrations.lightning import SolverModule
 from fcco.integrations.transformers import SolverTrainer
 from tests.integrations.cases import EPOCH, make_objective, make_parts, outcome, plain_run
-from tests.trials import assert_same
+from tests.helpers.same import assert_same
 
 CUT, EPOCHS = EPOCH + 2, 2
 PORT = "29500"  # asked for by the environment, used by nobody: the ranks meet in a file
@@ -37,7 +37,7 @@ class Ranker(SolverModule):
 
 
 def by_lightning(name, folder, resume):
-    saves = ModelCheckpoint(folder, filename="{step}", save_top_k=-1, every_n_train_steps=CUT)
+    saves = ModelCheckpoint(folder, filename="{step}", save_top_k=-1, every_n_train_steps=1)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
     ranks = {"devices": 2, "strategy": "ddp", "plugins": [TorchElasticEnvironment()]}
     module, trainer = Ranker(name), pl.Trainer(max_epochs=EPOCHS, callbacks=[saves], **quiet, **ranks)
@@ -47,7 +47,7 @@ def by_lightning(name, folder, resume):
 
 def by_transformers(name, folder, resume):
     quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "logging_strategy": "no"}
-    settings = {"max_grad_norm": 0.0, "lr_scheduler_type": "constant", "ddp_backend": "gloo", "save_steps": CUT}
+    settings = {"max_grad_norm": 0.0, "lr_scheduler_type": "constant", "ddp_backend": "gloo", "save_steps": 1}
     args = TrainingArguments(str(folder), num_train_epochs=EPOCHS, **quiet, **settings)
     trainer = SolverTrainer(*make_parts(make_objective(), name), args)
     torch.manual_seed(3)  # Trainer sets a seed when it is made
@@ -64,10 +64,9 @@ def by_accelerate(name, folder, resume):
     if resume:
         accelerator.load_state(str(folder / str(CUT)))
     while solver.t < EPOCHS * EPOCH:
-        for index, batch in loader:
-            solver.step(index, batch)
-            if solver.t == CUT and not resume:
-                accelerator.save_state(str(folder / str(CUT)))
+        for batch in loader:
+            solver.step(batch)
+            accelerator.save_state(str(folder / str(solver.t)))
     return solver
 
 

@@ -120,7 +120,7 @@ def in_words(objective):
     return json.loads(json.dumps(objective.constants()))
 
 
-@pytest.mark.parametrize(("name", "change"), CHANGES, ids=lambda part: str(part)[:40])
+@pytest.mark.parametrize(("name", "change"), CHANGES, ids=lambda part: str(part).split(" at 0x")[0][:40])
 def test_another_constant_is_another_f_and_is_named(name, change):
     case = CASES[name]
     objective, other = case.objective(), case.objective(**change)

@@ -106,14 +106,14 @@ def constant(c: float) -> float:
 
 
 def theorem_v1(*, m: int, b1: int, b2: int, c: float, smoothness: float | None = None) -> Rates:
-    """MSVR-v1's schedule with the proof's constants, at the smallest offset a that the proof allows.
+    """MSVR-v1's schedule with the constants of Theorem 1's proof, at the smallest offset a that it allows.
 
     lr_t = min{(B1 sqrt(B2)/m)^(2/3) (a+t)^(-1/3), sqrt(min(B1,B2)) (a+t)^(-1/2)}, alpha_{t+1} = 36 C lr_t,
     beta_{t+1} = 256 m^2 C^2 lr_t^2/B1^2; alpha <= 1/15, beta <= 0.44, lr <= min{B1/4m, 1/2L_F}.
 
     Args:
-        m, b1, b2: blocks, blocks a step, samples a block.
-        c: the constant C of L666, >= 1.
+        m, b1, b2: blocks, blocks per step, samples per block.
+        c: the constant C of Appendix A.4, >= 1.
         smoothness: L_F; None takes its bound sqrt(C).
     """
     check_sizes(m, b1, b2)
@@ -130,7 +130,7 @@ def theorem_v1(*, m: int, b1: int, b2: int, c: float, smoothness: float | None =
 
 
 def theorem_v2(*, m: int, b1: int, b2: int, c: float) -> Rates:
-    """MSVR-v2's schedule with the proof's constants, at the smallest offset a that the proof allows.
+    """MSVR-v2's schedule with the constants of Theorem 2's proof, at the smallest offset a that it allows.
 
     c0 = 264 C, lr_t = (B1 sqrt(B2)/m)^(2/3) (a+t)^(-1/3), beta_{t+1} = m^2 c0^2 lr_t^2/(32 B1^2),
     alpha = B1 beta/m; lr <= B1/(m c0), beta <= 1/(32C); B2 > m is read as m.
@@ -154,7 +154,7 @@ def theorem_v2(*, m: int, b1: int, b2: int, c: float) -> Rates:
 
 
 def theorem_v3(*, m: int, n: int, b1: int, b2: int, c: float) -> Rates:
-    """MSVR-v3's constants: I = mn/(B1 B2), alpha = 1/I, beta = B2/n, lr = B1 sqrt(beta)/(m sqrt(3776 C))."""
+    """Theorem 4's constants for v3: I = mn/(B1 B2), alpha = 1/I, beta = B2/n, lr = B1 sqrt(beta)/(m sqrt(3776 C))."""
     check_sizes(m, b1, b2)
     beta = b2 / checks.positive_int("n", n)
     if beta > 0.5:

@@ -259,4 +259,5 @@ def fingerprint(tensor: Tensor | None) -> str | None:
     if tensor is None:
         return None
     numbers = tensor.detach().double().cpu().contiguous()
-    return hashlib.sha256(numbers.numpy().tobytes()).hexdigest()[:16]
+    content = bytes(numbers.contiguous().view(torch.uint8).flatten().tolist())  # without numpy, which may be missing
+    return hashlib.sha256(content).hexdigest()[:16]

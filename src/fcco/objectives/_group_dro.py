@@ -63,8 +63,6 @@ class GroupDRO(OutputObjective):
     group: Tensor
     share: Tensor
 
-    compares_examples = False
-
     def __init__(
         self,
         model: nn.Module,

@@ -61,8 +61,6 @@ class MultiInstance(OutputObjective):
     bag: Tensor
     positive: Tensor
 
-    compares_examples = False
-
     def __init__(
         self,
         model: nn.Module,
