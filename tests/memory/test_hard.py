@@ -6,13 +6,13 @@ import warnings
 
 import pytest
 import torch
+from fcco.memory._kernels import Polynomial
+from fcco.sampling import Average, PointLoader
 from torch import Tensor, nn
 
 import fcco
 from fcco.memory import MemoryLoader
-from fcco.memory._kernels import Polynomial
 from fcco.objectives import PartialAUC
-from fcco.sampling import Average, PointLoader
 from tests.memory.cases import CASES, Case, N, inputs, labels, model, solver_for, whole
 
 

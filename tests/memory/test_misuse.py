@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from fcco.memory._generic import GenericPhi
+from fcco.memory._memory import phi_of
+from fcco.sampling import Average, BlockLoader, GroupLoader, MultiLabelPointLoader, PointLoader, QueryItemLoader
 from torch import nn
 
 import fcco
 from fcco.memory import MemoryLoader
-from fcco.memory._generic import GenericPhi
-from fcco.memory._memory import phi_of
 from fcco.memory._table import OutputTable
 from fcco.objectives import NDCG, AveragePrecision, GroupDRO, KLRisk, Logistic, MultiTaskAUC, PartialAUC
-from fcco.sampling import Average, BlockLoader, GroupLoader, MultiLabelPointLoader, PointLoader, QueryItemLoader
 from tests.memory.cases import CASES, Case, N, inputs, labels, model, solver_for, whole
 
 

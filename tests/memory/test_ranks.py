@@ -10,12 +10,12 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from fcco.sampling import Average, PointLoader
 from torch import Tensor
 
 import fcco
 from fcco._support.sharded import whole
 from fcco.objectives import PartialAUC
-from fcco.sampling import Average, PointLoader
 from tests.memory.cases import CASES, solver_for
 
 NAMES = ("pauc", "two-way", "ap", "cox", "ndcg", "tasks")

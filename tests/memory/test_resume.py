@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from fcco.sampling import Average, PointLoader
+from tests.trials import assert_same
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 import fcco
 from fcco.memory import MemoryLoader
 from fcco.objectives._partial_auc import PartialAUC
-from fcco.sampling import Average, PointLoader
 from tests.memory.cases import CASES, inputs, labels, model, solver_for, whole
-from tests.trials import assert_same
 
 
 def run(solver: fcco.Solver, loader: MemoryLoader, steps: int) -> None:
