@@ -1,6 +1,6 @@
 """Solver: a transaction around an engine, an estimator and an optimizer."""
 
-from fcco.solver import _tracked  # registers the engine of tracked blocks
+from fcco.solver import _tracked  # noqa: F401 - registers the engine of tracked blocks
 from fcco.solver._gradients import NonFiniteError
 from fcco.solver._report import Diagnosis, Oracle, Report
 from fcco.solver._solver import Keep, NonFinite, Pending, Solver
