@@ -3,6 +3,7 @@
 from fcco import data, memory, methods, objectives
 from fcco._objective import Objective, objective
 from fcco.checkpoint import CheckpointError, load, save
+from fcco.data import Batch, BlockSampler
 from fcco.methods import (
     METHODS,
     Adaptive,
@@ -34,20 +35,6 @@ from fcco.methods import (
     variant_v3,
 )
 from fcco.objectives import smoothed
-from fcco.sampling import (
-    Average,
-    BagLoader,
-    Batch,
-    BlockLoader,
-    BlockSampler,
-    ExampleLoader,
-    GroupLoader,
-    MultiLabelPointLoader,
-    PointLoader,
-    QueryItemLoader,
-    QueryLoader,
-    RiskSetLoader,
-)
 from fcco.solver import (
     CorrectionWarning,
     Diagnosis,
@@ -66,38 +53,29 @@ __version__ = "0.1.0"
 __all__ = [
     "METHODS",
     "Adaptive",
-    "Average",
-    "BagLoader",
     "Batch",
-    "BlockLoader",
     "BlockSampler",
     "CheckpointError",
     "CorrectionWarning",
     "Diagnosis",
-    "ExampleLoader",
-    "GroupLoader",
     "Keep",
     "LRSchedule",
     "Method",
-    "MultiLabelPointLoader",
     "NonFinite",
     "NonFiniteError",
     "Objective",
     "Oracle",
-    "PointLoader",
-    "QueryItemLoader",
-    "QueryLoader",
+    "Pending",
     "Report",
-    "RiskSetLoader",
     "Solver",
     "Stage",
     "StageWise",
     "alexr",
     "bsgd",
     "bspiderboost",
+    "data",
     "estimators",
     "load",
-    "memory",
     "methods",
     "msvr_v1",
     "msvr_v1_sp",
@@ -107,7 +85,6 @@ __all__ = [
     "objective",
     "objectives",
     "output_memory",
-    "sampling",
     "save",
     "scent",
     "schedules",

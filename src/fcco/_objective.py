@@ -120,6 +120,7 @@ class Objective(nn.Module):
             x = getattr(item, "x", item)
             if not isinstance(x, Tensor) or x.dim() == 0:
                 continue
+            # A ready batch lays its examples out one after the other, whatever its shape looks like.
             laid_out_by_block = x is item and x.dim() > 1 and x.shape[0] == index.shape[0]
             if laid_out_by_block:
                 return x.shape[0] * x.shape[1]

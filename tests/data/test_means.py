@@ -45,7 +45,7 @@ def test_no_row_of_a_full_pass_is_empty(case: Case) -> None:
 @EACH
 @WEIGHTS
 def test_steps_are_unbiased_and_blocks_uniform(case: Case, weight: torch.Tensor | None) -> None:
-    steps = 1000
+    steps = 600
     loader = case.make(weight=weight, steps_per_epoch=steps, seed=5)
     v = values(loader.num_blocks)
     wanted = exact(case, loader.num_blocks, v, ONES if weight is None else weight)
@@ -138,7 +138,7 @@ def test_ranks_still_estimate_the_mean_over_all_data(
         ("examples", examples, 2),
         ("points, all", points, 4),
     ):
-        loader = Loader(structure, 9, samples, steps_per_epoch=1200)
+        loader = Loader(structure, 9, samples, steps_per_epoch=600)
         v = values(loader.num_blocks)
         wanted = exact(CASES[name], loader.num_blocks, v, ONES if weight is None else weight)
         errors = torch.zeros(2, loader.num_blocks, dtype=torch.float64)

@@ -19,20 +19,20 @@ from fcco.lab.cli import main
 from fcco.lab.config import TrainConfig, as_values, from_toml
 from fcco.lab.training import TrainCommand
 
-QUICK = ["--hidden", "8", "--samples-per-block", "8", "--steps", "3", "--no-tensorboard", "--threads", "1"]
+QUICK = ["--hidden", "8", "--samples", "8", "--steps", "3", "--no-tensorboard", "--threads", "1"]
 TRAIN = ["train", *QUICK]
 
 
-def line(capsys: pytest.CaptureFixture[str], *words: str, code: int = 2) -> str:
+def line(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 2) -> str:
     """The one line on standard error of a command that fails."""
-    assert main(words) == code
+    assert main(argv) == code
     error = capsys.readouterr().err
     assert error.count("\n") == 1, error
     assert "Traceback" not in error
     return error
 
 
-@pytest.mark.parametrize(("words", "expected"), [
+@pytest.mark.parametrize(("argv", "expected"), [
     (["trian"], "did you mean 'train'?"),
     (["train", "--methd", "sox"], "did you mean --method?"),
     (["train", "--lr", "fast"], "--lr"),
@@ -48,8 +48,13 @@ def line(capsys: pytest.CaptureFixture[str], *words: str, code: int = 2) -> str:
     (["train", "--beta", "0"], "beta must be in (0, 1], got 0"),
     (["train", "--method", "soap", "--alpha", "0.5"], "soap has no alpha"),
     (["train", "--method", "msvr-v3", "--lag", "0"], "lag must be 1"),
-    (["train", "--blocks-per-step", "11"], "blocks_per_step must be at most 10"),
-    (["train", "--samples-per-block", "500"], "fewer than the 250 asked for"),
+    (["train", "--blocks", "11"], "blocks must be at most 10"),
+    (["train", "--samples", "1"], "samples must be at least 2"),
+    (["train", "--samples", "0"], "--samples must be >= 1"),
+    (["train", "--total-samples", "0"], "--total-samples must be >= 1"),
+    (["train", "--samples-per-block", "8"], "did you mean --samples?"),
+    (["train", "--method", "soap", "--nesterov"], "soap has no momentum"),
+    (["train", "--eval-examples", "5"], "--eval-examples 5 are too few"),
     (["train", "--epochs", "0"], "--epochs must be > 0"),
     (["train", "--steps", "0"], "--steps must be >= 1"),
     (["train", "--device", "quantum"], "--device quantum"),
@@ -64,10 +69,10 @@ def line(capsys: pytest.CaptureFixture[str], *words: str, code: int = 2) -> str:
     (["report"], "RUN"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(
-    words: list[str], expected: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    argv: list[str], expected: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert expected in line(capsys, *words)
+    assert expected in line(capsys, *argv)
     assert not list(tmp_path.rglob("*.json"))  # nothing was begun
 
 
@@ -92,11 +97,11 @@ def test_a_wrong_file_is_said_in_one_line(
 
 def test_flags_override_the_file_and_the_file_the_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, out = tmp_path / "run.toml", tmp_path / "run"
-    file.write_text("method = 'sox'\nlr = 1\nsamples-per-block = 8\nhidden = [8]\nsteps = 9\ntensorboard = false")
+    file.write_text("method = 'sox'\nlr = 1\nsamples = 8\nhidden = [8]\nsteps = 9\ntensorboard = false")
     assert main(["train", "--config", str(file), "--steps", "2", "--alpha", "0.25", "--out", str(out)]) == 0
     written = json.loads((out / "config.json").read_text())
     assert (written["method"], written["lr"], written["steps"], written["alpha"]) == ("sox", 1.0, 2, 0.25)
-    assert (written["hidden"], written["samples_per_block"], written["beta"]) == ([8], 8, 0.5)
+    assert (written["hidden"], written["samples"], written["beta"]) == ([8], 8, 0.1)
     shown = capsys.readouterr().out
     assert "digits: 1442 train" in shown
     assert "AUROC" in shown
@@ -175,10 +180,10 @@ def test_the_lists(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
 
 
 def test_help_lists_every_command_and_completion_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    for words, expected in (([], "reproduce"), (["--help"], "bench"), (["train", "--help"], "--samples-per-block"),
+    for argv, expected in (([], "reproduce"), (["--help"], "bench"), (["train", "--help"], "--samples"),
                             (["--tyro-print-completion", "bash"], "complete")):  # fmt: skip
         with pytest.raises(SystemExit) as stopped:
-            main(words)
+            main(argv)
         assert not stopped.value.code
         assert expected in capsys.readouterr().out
 
@@ -221,8 +226,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 def test_rates_ends_when_it_is_told_to_twice(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "fcco", "rates", "--quick", "--out", str(tmp_path / "rates")]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    argv = [sys.executable, "-m", "fcco", "rates", "--quick", "--out", str(tmp_path / "rates")]
+    process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, start_new_session=True)
     time.sleep(15)
     for _ in range(2):
         os.killpg(process.pid, signal.SIGINT)
@@ -237,8 +242,8 @@ def test_rates_ends_when_it_is_told_to_twice(tmp_path: Path) -> None:
 )
 def test_stopped_it_says_how_to_go_on(tmp_path: Path, number: int, code: int) -> None:
     out = tmp_path / "run"
-    words = [sys.executable, "-m", "fcco", *TRAIN, "--steps", "100000", "--out", str(out)]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    argv = [sys.executable, "-m", "fcco", *TRAIN, "--steps", "100000", "--out", str(out)]
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while not (out / "metrics.jsonl").exists() and process.poll() is None:
         time.sleep(0.05)
     time.sleep(0.3)

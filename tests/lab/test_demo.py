@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from fcco import CorrectionWarning
 from fcco.lab.cli import main
 from fcco.lab.demo import TUNED, DemoConfig, _gathered, configs
 from fcco.lab.figure import Panel, curve, draw
-from fcco.solver._watch import CorrectionWarning
 
 
 def test_the_demo_ends_with_a_plot_and_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "demo"
-    assert main(["demo", "--seeds", "1", "--samples", "16000", "--out", str(out)]) == 0
+    assert main(["demo", "--seeds", "1", "--total-samples", "16000", "--out", str(out)]) == 0
     shown = capsys.readouterr().out
     for method in TUNED:
         assert method in shown
@@ -42,9 +42,9 @@ def test_warnings_are_told_once_and_others_pass() -> None:
 
 
 def test_every_run_of_the_demo_draws_about_as_many_samples() -> None:
-    wanted = configs(DemoConfig(seeds=1, samples=72_000))
+    wanted = configs(DemoConfig(seeds=1, total_samples=72_000))
     assert [config.method for config in wanted.values()] == list(TUNED)
-    assert {config.samples for config in wanted.values()} == {72_000}
+    assert {config.total_samples for config in wanted.values()} == {72_000}
     assert len({config.seed for config in configs(DemoConfig(seeds=3)).values()}) == 3
 
 

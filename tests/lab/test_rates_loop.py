@@ -150,7 +150,7 @@ def test_batches_shrink_the_noise():
 
     def noise(b2):
         draws = zip(range(500), problem.draws(range(4), 5, b2), strict=False)
-        looks = torch.cat([problem.look(w, draw).squeeze(-1) for _, draw in draws])  # B1 = m: (500 * 4, m)
+        looks = torch.cat([problem.probe(w, draw).squeeze(-1) for _, draw in draws])  # B1 = m: (500 * 4, m)
         return float((looks - problem.inner(w).squeeze(-1)).std())
 
     assert noise(1) / noise(16) == pytest.approx(4.0, rel=0.1)

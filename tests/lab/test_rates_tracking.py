@@ -5,13 +5,13 @@ import torch
 
 from fcco.lab.rates import fit, tracking
 from fcco.lab.rates.problems import curved
-from fcco.methods.trackers import MSVR, formula
+from fcco.methods.trackers import MSVR, msvr_gamma
 
 PLAN = tracking.Plan(m=10, n=10, steps=12_000, finite_steps=6_000, shortest=4e-4, lengths=4, betas=8, seeds=4)
 TOLERANCE = 0.12
 BROKEN = {
     "gamma = 1 - beta": lambda beta: MSVR(beta, gamma=1.0 - beta),
-    "gamma doubled": lambda beta: MSVR(beta, gamma=2.0 * formula(beta, PLAN.m)),
+    "gamma doubled": lambda beta: MSVR(beta, gamma=2.0 * msvr_gamma(beta, PLAN.m)),
 }
 
 

@@ -26,14 +26,14 @@ def test_figure1_end_to_end(
         return out
 
     monkeypatch.setattr(reporting, "write", page)
-    words = ["reproduce", "figure1", "--dataset", "digits", "--quick", "--out", str(tmp_path)]
-    assert main(words) == 0
+    argv = ["reproduce", "figure1", "--dataset", "digits", "--quick", "--out", str(tmp_path)]
+    assert main(argv) == 0
     shown = capsys.readouterr().out
     assert all(method in shown for method in METHODS)
     assert str(tmp_path / "figure1.png") in shown
     assert (tmp_path / "figure1.png").read_bytes()[:4] == b"\x89PNG"
     assert (tmp_path / "figure1.pdf").read_bytes()[:4] == b"%PDF"
-    assert "QUICK LOOK" in notes[0]
+    assert "QUICK RUN" in notes[0]
     assert "embedded" in notes[0]  # where the data came from
     protocol = json.loads((tmp_path / "protocol.json").read_text())["protocol"]
     assert protocol["margin"] == 1.0
@@ -41,26 +41,28 @@ def test_figure1_end_to_end(
     assert len(runs) == 4 * QUICK.seeds
     before = [(run / "metrics.jsonl").stat().st_mtime_ns for run in runs]
     monkeypatch.setattr(reproduce, "draw", lambda *_, **__: None)
-    assert main(words) == 0  # everything is there: only the figure would be drawn again
+    assert main(argv) == 0  # everything is there: only the figure would be drawn again
     assert [(run / "metrics.jsonl").stat().st_mtime_ns for run in runs] == before
     capsys.readouterr()
-    assert main([*words, "--seeds", "1"]) == 2
+    assert main([*argv, "--seeds", "1"]) == 2
     assert "another reproduction" in capsys.readouterr().err
 
 
 def test_the_protocol_is_the_papers() -> None:
     protocol = Protocol()
-    assert (protocol.model, protocol.samples_per_block, protocol.seeds) == ("resnet18", 128, 5)
+    assert (protocol.model, protocol.samples, protocol.seeds) == ("resnet18", 128, 5)
     assert protocol.grid == PAPER
     assert PAPER["alpha"] == PAPER["beta"] == (0.1, 0.5, 0.9, 1.0)
     assert PAPER["lr"] == (1e-4, 1e-3, 2e-3, 5e-3, 1e-2)
-    for word in ("margin c = 1", "I = m n/(B1 B2)", "augmentation", "first look", "beta = 1", "5 seeds"):
+    for word in ("margin c = 1", "I = m n/(B1 B2)", "augmentation", "first probe", "beta = 1", "5 seeds"):
         assert word in protocol.notes()
     data = load_data("digits")
     config = base(protocol, data, "msvr-v2")
-    assert (config.blocks_per_step, config.loss, config.optimizer) == (5, "squared-hinge", "sgd")
+    assert (config.blocks, config.loss, config.optimizer) == (5, "squared-hinge", "sgd")
+    assert config.period is None
+    assert base(protocol, data, "msvr-v3").period == round(10 * 1442 / (5 * 128))  # the theorem's I
     hundred = replace(data, num_classes=100, classes=())
-    assert base(protocol, hundred, "sox").blocks_per_step == 50
+    assert base(protocol, hundred, "sox").blocks == 50
 
 
 def test_what_is_shortened_is_said() -> None:
@@ -81,22 +83,23 @@ def test_the_figures_have_the_papers_curves() -> None:
     assert len({group.panel for group in two}) == 3
     assert {group.config.model for group in three} == {"resnet18", "resnet34", "densenet121"}
     assert {group.method for group in four + five} == {"msvr-v1", "msvr-v2", "msvr-v3"}
-    assert [group.config.blocks_per_step for group in four[:3]] == [2, 5, 9]
-    assert [group.config.samples_per_block for group in five[:3]] == [32, 64, 128]
+    assert [group.config.blocks for group in four[:3]] == [2, 5, 9]
+    assert [group.config.samples for group in five[:3]] == [32, 64, 128]
     assert len({group.config.steps for group in four + five}) == 1
-    assert len({group.tuned_as for group in four}) == 3  # tuned once a method
+    assert [group.config.period for group in four[6:]] == [round(14420 / (128 * b1)) for b1 in (2, 5, 9)]
+    assert len({group.tuned_as for group in four}) == 3  # tuned once per method
 
 
-@pytest.mark.parametrize(("words", "expected"), [
+@pytest.mark.parametrize(("argv", "expected"), [
     (["figure9"], "figure9"),
     (["figure1", "--budget", "2"], "--budget must be in (0, 1]"),
     (["figure1", "--seeds", "0"], "--seeds must be >= 1"),
     (["figure1", "--dataset", "digit"], "did you mean 'digits'?"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(
-    words: list[str], expected: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    argv: list[str], expected: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert main(["reproduce", *words, "--out", str(tmp_path / "out")]) == 2
+    assert main(["reproduce", *argv, "--out", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert expected in error
@@ -105,6 +108,6 @@ def test_what_is_wrong_is_said_in_one_line(
 @pytest.mark.slow
 @pytest.mark.parametrize("figure", ["figure2", "figure3", "figure4", "figure5"])
 def test_the_other_figures_end_to_end(figure: str, tmp_path: Path) -> None:
-    words = ["reproduce", figure, "--dataset", "digits", "--quick", "--seeds", "1", "--budget", "0.8"]
-    assert main([*words, "--out", str(tmp_path)]) == 0
+    argv = ["reproduce", figure, "--dataset", "digits", "--quick", "--seeds", "1", "--budget", "0.8"]
+    assert main([*argv, "--out", str(tmp_path)]) == 0
     assert (tmp_path / f"{figure}.png").exists()

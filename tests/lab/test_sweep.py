@@ -24,7 +24,7 @@ from fcco.lab.errors import Interrupted, LabError, StorageError
 from fcco.lab.space import PAPER, Range, points, read_space, trimmed
 from fcco.lab.sweep import Sweep, carry_out, open_sweep, run_name
 
-BASE = TrainConfig(hidden=(8,), samples_per_block=8, steps=4, eval_every=2, tensorboard=False, method="sox")
+BASE = TrainConfig(hidden=(8,), samples=8, steps=4, eval_every=2, tensorboard=False, method="sox")
 GRID = {"lr": (0.1, 0.2), "alpha": (0.5,), "beta": (0.5, 1.0)}
 SILENT = Console(quiet=True)
 
@@ -48,12 +48,12 @@ def test_every_point_of_a_grid_is_run_once(tmp_path: Path, storage: str | None) 
 
 
 def test_failed_and_diverged_runs_are_recorded_and_the_sweep_goes_on(tmp_path: Path) -> None:
-    space = {"lr": (0.1, 1e25), "samples_per_block": (8, 10_000)}
+    space = {"lr": (0.1, 1e25), "samples": (8, 1)}
     sweep = open_sweep(BASE, space, tmp_path)
     carry_out(sweep, None, SILENT)
     assert sorted(statuses(sweep)) == ["diverged", "failed", "failed", "finished"]
     messages = [trial.user_attrs.get("message", "") for trial in sweep.study.get_trials()]
-    assert any("fewer than the 5000 asked for" in message for message in messages)
+    assert any("samples must be at least 2" in message for message in messages)
     assert sweep.best()[0].lr == 0.1
     carry_out(sweep, None, SILENT)
     assert len(statuses(sweep)) == 4  # they are not tried again
@@ -103,14 +103,14 @@ def test_what_a_dead_process_left_is_run_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
-    words = ["sweep", "--hidden", "8", "--samples-per-block", "8", "--steps", "60", "--eval-every", "10", "--method",
+    argv = ["sweep", "--hidden", "8", "--samples", "8", "--steps", "60", "--eval-every", "10", "--method",
              "soap", "--no-tensorboard", "--checkpoint-seconds", "0.05", "--out", str(tmp_path)]  # fmt: skip
-    process = subprocess.Popen([sys.executable, "-m", "fcco", *words], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-m", "fcco", *argv], stdout=subprocess.DEVNULL)
     while process.poll() is None and len(list((tmp_path / "runs").glob("*/checkpoint.pt"))) < 2:
         time.sleep(0.02)
     process.kill()
     process.wait()
-    assert main([*words, "--trials", "4"]) == 0
+    assert main([*argv, "--trials", "4"]) == 0
     study = optuna.load_study(study_name="sweep", storage=f"sqlite:///{tmp_path / 'sweep.db'}")
     done = [trial.user_attrs["point"] for trial in study.get_trials() if trial.user_attrs.get("status") == "finished"]
     assert len(done) == len(set(done)) >= 4
@@ -119,9 +119,9 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_ranges_are_searched_too(tmp_path: Path) -> None:
     file = tmp_path / "space.toml"
-    file.write_text("lr = {low = 0.001, high = 0.5, log = true}\nsamples-per-block = {low = 4, high = 16, step = 4}\n")
+    file.write_text("lr = {low = 0.001, high = 0.5, log = true}\nsamples = {low = 4, high = 16, step = 4}\n")
     space = read_space(file)
-    assert space == {"lr": Range(0.001, 0.5, log=True), "samples_per_block": Range(4, 16, step=4, whole=True)}
+    assert space == {"lr": Range(0.001, 0.5, log=True), "samples": Range(4, 16, step=4, whole=True)}
     sweep = open_sweep(BASE, space, tmp_path / "sweep", metric="auroc")
     carry_out(sweep, 3, SILENT)
     carry_out(sweep, 3, SILENT)
@@ -154,7 +154,7 @@ def test_the_papers_grid_has_only_the_rates_that_a_method_takes() -> None:
     ("lr = {low = 1}", "lr must be a list"),
     ("lr = {low = 1.0, high = 0.1}", "lr: low must be below high, got 1.0 and 0.1"),
     ("lr = {low = 0.0, high = 0.1, log = true}", "lr: low must be above 0 with log = true, got 0.0"),
-    ("samples-per-block = {low = 2, high = 8, step = 0}", "samples_per_block: step must be above 0, got 0"),
+    ("samples = {low = 2, high = 8, step = 0}", "samples: step must be above 0, got 0"),
     ("", "names no setting"),
 ])  # fmt: skip
 def test_a_wrong_space_is_refused(text: str, expected: str, tmp_path: Path) -> None:
@@ -177,21 +177,21 @@ def test_another_sweep_in_the_folder_and_a_wrong_storage_are_refused(
 
 def test_the_command_leaves_the_best_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "space.toml").write_text("lr = [0.1, 0.2]")
-    (tmp_path / "base.toml").write_text("hidden = [8]\nsamples_per_block = 8\nsteps = 3\ntensorboard = false")
+    (tmp_path / "base.toml").write_text("hidden = [8]\nsamples = 8\nsteps = 3\ntensorboard = false")
     out = tmp_path / "sweep"
-    words = ["sweep", "--config", str(tmp_path / "base.toml"), "--space", str(tmp_path / "space.toml")]
-    assert main([*words, "--out", str(out)]) == 0
+    argv = ["sweep", "--config", str(tmp_path / "base.toml"), "--space", str(tmp_path / "space.toml")]
+    assert main([*argv, "--out", str(out)]) == 0
     assert "best objective" in capsys.readouterr().out
     assert main(["train", "--config", str(out / "best.toml"), "--out", str(tmp_path / "run")]) == 0
     assert json.loads((tmp_path / "run" / "config.json").read_text())["lr"] in (0.1, 0.2)
 
 
 def test_a_sweep_of_failed_runs_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "space.toml").write_text("samples-per-block = [10000]")
-    words = ["sweep", "--space", str(tmp_path / "space.toml"), "--out", str(tmp_path / "sweep")]
-    assert main(words) == 2
-    assert "came to its end: class 0 has" in capsys.readouterr().err
-    assert main([*words, "--trials", "0"]) == 2
+    (tmp_path / "space.toml").write_text("samples = [1]")
+    argv = ["sweep", "--space", str(tmp_path / "space.toml"), "--out", str(tmp_path / "sweep")]
+    assert main(argv) == 2
+    assert "came to its end: samples must be at least 2" in capsys.readouterr().err
+    assert main([*argv, "--trials", "0"]) == 2
     assert "--trials must be at least 1, got 0" in capsys.readouterr().err
 
 

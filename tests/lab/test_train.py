@@ -1,4 +1,4 @@
-"""The training loop: deterministic, resumed in the same bits however it was stopped, nothing lost on failure."""
+"""The training loop: deterministic, resumed bit for bit however it was stopped, nothing lost on failure."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from fcco.lab import train as loop
 from fcco.lab.config import TrainConfig
 from fcco.lab.errors import Diverged, Interrupted, LabError
 from fcco.lab.evaluate import ranking
-from fcco.lab.parts import build, steps_within
+from fcco.lab.lengths import steps_within
+from fcco.lab.parts import build
 from fcco.lab.runs import RunFolder, read_rows
 from fcco.lab.train import train
 from fcco.lab.weights import load_model
 
 SMALL = TrainConfig(
-    hidden=(16,), samples_per_block=16, steps=30, eval_every=7, tensorboard=False, threads=1, method="msvr-v2"
+    hidden=(16,), samples=16, steps=30, eval_every=7, tensorboard=False, threads=1, method="msvr-v2"
 )  # fmt: skip
 
 
@@ -72,6 +73,47 @@ def test_samples_are_counted_as_the_paper_counts(tmp_path: Path) -> None:
     assert last["samples"] == drawn + 3 * m * n  # full passes at t = 1, 6, 11
     assert last["oracle_g"] == last["oracle_j"] == 3 * drawn + 3 * m * n
     assert last["evaluations"] == 3 * drawn + 3 * n  # the tasks share their images
+
+
+def test_without_a_period_v3_takes_a_pass_per_epoch(tmp_path: Path) -> None:
+    rows = train(replace(SMALL, method="msvr-v3", steps=45), tmp_path / "run").rows
+    n = 1442
+    epoch = -(-n // (5 * 16))  # steps that draw as many samples as a pass evaluates
+    assert rows[-1]["samples"] == 45 * 5 * 16 + 3 * 10 * n  # at t = 1, 20, 39
+    assert {1, 1 + epoch, 1 + 2 * epoch} <= {row["step"] for row in rows}  # evaluated after every pass
+
+
+@pytest.mark.parametrize("method", ["sox", "msvr-v3", "bspiderboost"])
+def test_a_run_draws_at_most_the_samples_it_was_given(tmp_path: Path, method: str) -> None:
+    budget = 32_000
+    config = replace(SMALL, method=method, steps=None, total_samples=budget, eval_every=1000)
+    last = train(config, tmp_path / "run").rows[-1]
+    assert last["samples"] <= budget
+    longer = train(replace(config, total_samples=None, steps=last["step"] + 1), tmp_path / "longer").rows[-1]
+    assert longer["samples"] > budget
+
+
+@pytest.mark.parametrize("method", sorted(fcco.METHODS))
+def test_another_method_is_another_name(tmp_path: Path, method: str) -> None:
+    config = replace(SMALL, method=method, steps=6, radius=100.0)  # single-point methods want a bounded step
+    if method == "scent":
+        with pytest.raises(LabError, match="log"):
+            train(config, tmp_path / "run")
+        return
+    rows = train(config, tmp_path / "run").rows
+    assert rows[-1]["objective"] < rows[0]["objective"]
+
+
+def test_f_is_evaluated_on_some_examples_where_asked(tmp_path: Path) -> None:
+    config = replace(SMALL, eval_examples=300, steps=3)
+    parts = build(config)
+    assert parts.exact_pass is not None
+    assert sum(len(batch) for batch in parts.exact_pass()) == 300
+    some = train(config, tmp_path / "some").rows
+    whole = train(replace(config, eval_examples=0), tmp_path / "whole").rows
+    assert some[-1]["objective"] == pytest.approx(whole[-1]["objective"], rel=0.1)
+    assert some[-1]["objective"] != whole[-1]["objective"]
+    assert weights(tmp_path / "some") == weights(tmp_path / "whole")
 
 
 def test_steps_within_a_budget_of_samples() -> None:
@@ -180,11 +222,11 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path, monkeypatch: 
     config = replace(SMALL, checkpoint_seconds=1e-9)
     calls = []
 
-    def full(*parts: Any) -> None:
+    def full(path: Path, **parts: Any) -> None:
         calls.append(parts)
         if len(calls) == 5:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        save(*parts)
+        save(path, **parts)
 
     save = fcco.save
     monkeypatch.setattr(fcco, "save", full)

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import fcco
+from tests.objectives.tools import assert_same, everything, exact_value, hand_made, whole
 from tests.reference.methods import run
 
 
@@ -30,6 +31,18 @@ def gap(found, wanted):
     """||found - wanted|| / (||wanted|| + 1e-12) over lists of tensors."""
     distance = sum(float((a - b).square().sum()) for a, b in zip(found, wanted, strict=True)) ** 0.5
     return distance / (sum(float(b.square().sum()) for b in wanted) ** 0.5 + 1e-12)
+
+
+def check_everywhere(objective, F, tolerance=1e-10):
+    """F and its gradient by :func:`check_exact` from one batch without weights and from a draw of everything, and
+    through full passes in large and small chunks."""
+    index, batch = whole(objective)
+    check_exact(objective, index, batch, F, tolerance)
+    drawn = everything(objective)
+    check_exact(objective, drawn.index, drawn, F, tolerance)
+    parameters = [p for p in objective.parameters() if p.requires_grad]
+    for chunk in (3, 1000):
+        assert_same(exact_value(objective, chunk), F(), parameters, tolerance)
 
 
 def check_exact(objective, index, batch, F, tolerance=1e-10):
@@ -125,10 +138,11 @@ def against_double(name, make, batches, lr):
     return worst
 
 
-def draws(anchors, others, steps, blocks=1, size=6, seed=0):
-    """Batches of a few blocks with their own examples (block i: anchors[i]) and shared others."""
+def draws(objective, others, steps, blocks=1, size=6, seed=0):
+    """Batches of a few blocks with their own examples, and shared others, without weights."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(steps):
-        index = torch.randperm(len(anchors), generator=generator)[:blocks]
+        index = torch.randperm(objective.num_blocks, generator=generator)[:blocks]
         rest = others[torch.randperm(len(others), generator=generator)[:size]]
-        yield index, torch.cat([anchors[index], rest])
+        ids = torch.cat([objective.blocks.block_example[index], rest])
+        yield index, hand_made(objective, index, ids)

@@ -9,34 +9,27 @@ from hypothesis import strategies as st
 from torch import nn
 
 import fcco
-from fcco.objectives._average_precision import ZERO, AveragePrecision
-from fcco.objectives._surrogates import Logistic, Square, SquaredHinge
-from fcco.sampling.batch import Batch
-from tests.objectives.literal import (
-    Literal,
-    Scores,
-    against_reference,
-    check_exact,
-    check_full_pass,
-    draws,
-)
+from fcco.data import Batch, Points, Tasks
+from fcco.objectives import AveragePrecision, Logistic, Square, SquaredHinge
+from fcco.objectives._means import ZERO
+from tests.objectives.literal import Literal, Scores, against_reference, check_everywhere, check_full_pass, draws
+from tests.objectives.tools import hand_made, pairs_of, value, whole
 
 LOSSES = [SquaredHinge(), SquaredHinge(margin=0.0), SquaredHinge(0.5, 2.0), Square(2.0), Logistic(), Logistic(3.0)]
 
 
 def data(n=14, positives=5, tasks=None, missing=0.0, seed=0):
-    """x (n, 3), y, and the positives' positions (and tasks)."""
+    """x (n, 3) and y, (n,) or (n, tasks)."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(n, 3, generator=generator, dtype=torch.float64)
     if tasks is None:
         y = torch.zeros(n, dtype=torch.int64)
         y[torch.randperm(n, generator=generator)[:positives]] = 1
-        return x, y, y.nonzero()[:, 0]
+        return x, y
     y = (torch.rand(n, tasks, generator=generator) < 0.4).double()
     y[torch.rand(n, tasks, generator=generator) < missing] = math.nan
     y[:2], y[2:4] = 1.0, 0.0
-    task, anchor = (y.T == 1).nonzero().unbind(1)
-    return x, y, anchor, task
+    return x, y
 
 
 def network(outputs=1, seed=1):
@@ -55,74 +48,83 @@ def brute(h, y, loss):
     return total / len(positives)
 
 
-def whole(x, y, anchor):
-    return torch.arange(len(anchor)), Batch(x, torch.arange(len(x)), y=y, anchor=anchor)
-
-
 @pytest.mark.parametrize(
     ("loss", "kind"),
-    [*((loss, "int") for loss in LOSSES), *((LOSSES[0], kind) for kind in ("float", "column", "bool"))],
+    [*((loss, "int") for loss in LOSSES), *((LOSSES[0], kind) for kind in ("float", "column", "bool", "signs"))],
     ids=str,
 )
 def test_it_equals_brute_force(loss, kind):
-    x, y, anchor = data()
-    y = {"int": y, "float": y.double(), "column": y.unsqueeze(1), "bool": y.bool()}[kind]
-    objective = AveragePrecision(network(), len(anchor), loss=loss)
-    check_exact(objective, *whole(x, y, anchor), lambda: brute(objective.model(x)[:, 0], y.reshape(-1), loss))
+    x, y = data()
+    kinds = {"int": y, "float": y.double(), "column": y.unsqueeze(1), "bool": y.bool(), "signs": 2 * y - 1}
+    objective = AveragePrecision(network(), Points(x, kinds[kind]), loss=loss)
+    check_everywhere(objective, lambda: brute(objective.model(x)[:, 0], y, loss))
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_many_labels_equal_brute_force_and_tasks_count_equally(missing):
-    x, y, anchor, task = data(tasks=3, missing=missing)
-    objective = AveragePrecision(network(3), len(anchor), block_task=task)
+    x, y = data(tasks=3, missing=missing)
+    objective = AveragePrecision(network(3), Points(x, y))
 
     def F():
         h = objective.model(x)
         known = [y[:, t] == y[:, t] for t in range(3)]  # missing labels equal the data set without them
         return sum(brute(h[k, t], y[k, t], objective.loss) for t, k in enumerate(known)) / 3
 
-    check_exact(objective, *whole(x, y, anchor), F)
+    check_everywhere(objective, F)
+
+
+def test_a_task_without_positives_is_left_out_and_keeps_its_column():
+    x, y = data(tasks=3)
+    y[:, 1] = 0.0
+    with pytest.warns(UserWarning, match="column 1 has no positives"):
+        objective = AveragePrecision(network(3), Points(x, y))
+
+    def F():
+        h = objective.model(x)
+        return sum(brute(h[:, t], y[:, t], objective.loss) for t in (0, 2)) / 2
+
+    check_everywhere(objective, F)
 
 
 def test_class_labels_are_one_against_the_rest():
-    x, _, _ = data()
+    x, _ = data()
     y = torch.arange(14) % 3
-    task, anchor = (y == torch.arange(3).unsqueeze(1)).nonzero().unbind(1)
-    objective = AveragePrecision(network(3), 14, block_task=task)
+    objective = AveragePrecision(network(3), Points(x, y))
 
     def F():
         h = objective.model(x)
         return sum(brute(h[:, t], (y == t).long(), objective.loss) for t in range(3)) / 3
 
-    check_exact(objective, *whole(x, y, anchor), F)
+    check_everywhere(objective, F)
 
 
 @pytest.mark.parametrize("loss", [SquaredHinge(0.3), Logistic(2.0)], ids=str)
 def test_a_full_pass_in_chunks_adds_up_to_the_exact_value(loss):
-    x, y, anchor = data()
-    objective = AveragePrecision(network(), len(anchor), loss=loss)
+    x, y = data()
+    objective = AveragePrecision(network(), Points(x, y), loss=loss)
+    own = objective.block_example
 
-    def full_pass():
+    def by_hand():  # weights (K,), which the sums of the squared hinge are taken with at once
         for blocks in torch.arange(5).split(2):
             for rows in torch.arange(14).split(4):
-                own = anchor[blocks]
-                ids = torch.cat([own, rows])  # the blocks' own examples are there to be compared with: weight 0
+                ids = torch.cat([own[blocks], rows])  # the blocks' own examples are there to be compared with: weight 0
                 weight = torch.full((len(ids),), 1 / 14, dtype=torch.float64)
-                weight[: len(own)] = 0.0
-                yield blocks, Batch(x[ids], ids, y=y[ids], anchor=torch.arange(len(own)), weight=weight)
+                weight[: len(blocks)] = 0.0
+                yield blocks, hand_made(objective, blocks, ids, weight=weight)
 
-    check_full_pass(objective, *whole(x, y, anchor), full_pass)
+    for full_pass in (by_hand, pairs_of(objective, 4)):
+        check_full_pass(objective, *whole(objective), full_pass)
 
 
-def test_serving_one_block_each_equals_a_step_a_block():
-    x, y, anchor = data()
-    rows = [torch.cat([anchor[i : i + 1], torch.tensor([j, 13 - j])]) for i, j in ((0, 2), (3, 5))]
-    objective = AveragePrecision(network(), len(anchor))
-    ids = torch.cat(rows)
-    joined = Batch(x[ids], ids, y=y[ids], anchor=torch.tensor([0, 3]), serves=torch.tensor([0, 0, 0, 1, 1, 1]))
+def test_serving_one_block_each_equals_a_step_per_block():
+    x, y = data()
+    objective = AveragePrecision(network(), Points(x, y))
+    own = objective.block_example
+    rows = [torch.cat([own[i : i + 1], torch.tensor([j, 13 - j])]) for i, j in ((0, 2), (3, 5))]
+    joined = hand_made(objective, [0, 3], torch.cat(rows), serves=torch.tensor([0, 0, 0, 1, 1, 1]))
     together = objective(torch.tensor([0, 3]), joined)
     for place, (block, row) in enumerate(zip((0, 3), rows, strict=True)):
-        alone = objective(torch.tensor([block]), Batch(x[row], row, y=y[row], anchor=torch.tensor([0])))
+        alone = objective(torch.tensor([block]), hand_made(objective, [block], row))
         torch.testing.assert_close(together[place], alone[0])
 
 
@@ -130,10 +132,8 @@ def test_serving_one_block_each_equals_a_step_a_block():
 
 
 def F_of(h, y, loss):
-    anchor = (y == 1).nonzero()[:, 0]
-    objective = AveragePrecision(Scores(h), len(anchor), loss=loss)
-    index, batch = whole(torch.arange(len(h)), y, anchor)
-    return float(objective.outer(index, objective(index, batch)).mean().detach())
+    objective = AveragePrecision(Scores(h), Points(torch.arange(len(h)), y), loss=loss)
+    return float(value(objective, *whole(objective)).detach())
 
 
 scores = st.lists(st.floats(-3, 3, width=32), min_size=6, max_size=10)
@@ -184,9 +184,8 @@ def problem(y, loss):
     return Literal(inner, outer, len(anchor), 2, (n,), project)
 
 
-def steps(y, count=40, seed=0):
-    for index, ids in draws((y == 1).nonzero()[:, 0], torch.arange(len(y)), count, size=8, seed=seed):
-        yield index, Batch(ids, ids, y=y[ids], anchor=torch.arange(len(index)))
+def steps(objective, count=40):
+    return draws(objective, torch.arange(objective.data.num_examples), count, size=8)
 
 
 @pytest.mark.parametrize("name", ["sox", "msvr-v1", "msvr-v2"])
@@ -203,8 +202,8 @@ def steps(y, count=40, seed=0):
 def test_single_precision_equals_the_reference(name, loss, spread, lr):
     y = (torch.arange(30) < 10).long()  # m/B1 = 10
     h = spread * torch.randn(30, generator=torch.Generator().manual_seed(0))
-    objective = AveragePrecision(Scores(h), 10, loss=loss)
-    assert against_reference(name, objective, problem(y, loss), steps(y), lr) <= 1e-4
+    objective = AveragePrecision(Scores(h), Points(torch.arange(30), y), loss=loss)
+    assert against_reference(name, objective, problem(y, loss), steps(objective), lr) <= 1e-4
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -214,11 +213,11 @@ def test_separated_data_stays_finite(loss, gaps, name, dtype):
     """Margin 0: 0/0 for the highest positive; the logistic loss at -200 and below: e^-200 is 0 in single precision."""
     y = (torch.arange(12) < 4).long()
     h = torch.where(y == 1, gaps, 0.0).to(dtype) + torch.arange(12, dtype=dtype) / 16
-    objective = AveragePrecision(Scores(h), 4, loss=loss)
+    objective = AveragePrecision(Scores(h), Points(torch.arange(12), y), loss=loss)
     method = fcco.METHODS[name](alpha=0.5, beta=0.5)
     solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.1), method)
-    for index, ids in draws(torch.arange(4), torch.arange(4, 12), steps=8):
-        report = solver.step(index, Batch(ids, ids, y=y[ids], anchor=torch.arange(len(index))))
+    for index, batch in draws(objective, torch.arange(4, 12), steps=8):
+        report = solver.step(index, batch)
         assert report.value == pytest.approx(-1.0, abs=1e-6)
         assert float(solver.z[0].abs().max()) <= 1e-6
     assert torch.isfinite(solver.u()).all()
@@ -229,11 +228,11 @@ def test_rows_of_zeros_that_come_and_go_stay_finite(name, ahead):
     """Few blocks drawn and large steps: the tracker's combination falls below 0 where g is 0, and u is 0 then."""
     y = (torch.arange(24) < 8).long()
     h = torch.randn(24, generator=torch.Generator().manual_seed(1)) + ahead * y
-    objective = AveragePrecision(Scores(h), 8, loss=SquaredHinge(margin=0.0))
+    objective = AveragePrecision(Scores(h), Points(torch.arange(24), y), loss=SquaredHinge(margin=0.0))
     method = fcco.METHODS[name](alpha=0.3, beta=0.3)
     solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=3.0), method)
     zeros = 0
-    for index, batch in steps(y, 60):
+    for index, batch in steps(objective, 60):
         assert math.isfinite(solver.step(index, batch).value)
         zeros += int((solver.u()[:, 1] < ZERO / 2).sum())
     assert zeros > 0
@@ -246,7 +245,7 @@ def test_zero_over_zero_takes_its_limit_with_gradient_zero():
     for low in (1e-3, 1e-9, 0.0):
         h = torch.tensor([0.0, -1.0, low - 1.0], dtype=torch.float64) + torch.tensor([1.0, 0.0, 0.0])
         assert F_of(h, y, SquaredHinge(0.0)) == -1.0
-    objective = AveragePrecision(nn.Identity(), 1)
+    objective = AveragePrecision(nn.Identity(), Points(torch.arange(3), y))
     u = torch.tensor([[ZERO, ZERO], [ZERO - 3.0, ZERO - 1.0], [ZERO, 0.0]], requires_grad=True)
     f = objective.outer(torch.tensor([0, 0, 0]), u)
     f.sum().backward()
@@ -258,29 +257,35 @@ def test_zero_over_zero_takes_its_limit_with_gradient_zero():
 
 
 def test_bad_batches_are_refused_by_name():
-    x, y, anchor = data()
-    objective = AveragePrecision(network(), len(anchor))
-    index, ids = torch.arange(5), torch.arange(14)
+    x, y = data()
+    objective = AveragePrecision(network(), Points(x, y))
+    index, ids, own = torch.arange(5), torch.arange(14), objective.block_example
 
     def message(batch):
         with pytest.raises(ValueError) as error:  # noqa: PT011
             objective(index, batch)
         return str(error.value)
 
-    assert "batch.y must be given" in message(Batch(x, ids, anchor=anchor))
-    assert "batch.anchor must be given" in message(Batch(x, ids, y=y))
-    assert "batch.anchor must have shape (5,)" in message(Batch(x, ids, y=y, anchor=anchor[:2]))
-    wrong = torch.where(index == 3, (y == 0).nonzero()[0, 0], anchor)
-    assert "block 3" in message(Batch(x, ids, y=y, anchor=wrong))
-    assert "batch.y must hold a label a task" in message(Batch(x, ids, y=y.repeat(2, 1).T, anchor=anchor))
+    assert "batch.y must be given" in message(Batch(x, ids, block_pos=own))
+    assert "batch.block_pos must be given" in message(Batch(x, ids, y=y))
+    assert "batch.block_pos must have shape (5,)" in message(Batch(x, ids, y=y, block_pos=own[:2]))
+    wrong = torch.where(index == 3, (y == 0).nonzero()[0, 0], own)
+    assert "own example, not so for 3" in message(Batch(x, ids, y=y, block_pos=wrong))
+    assert "batch.y must hold a label per task" in message(Batch(x, ids, y=y.repeat(2, 1).T, block_pos=own))
 
 
 def test_bad_arguments_are_refused_by_name():
-    with pytest.raises(ValueError, match="never names task 1"):
-        AveragePrecision(network(), 3, block_task=torch.tensor([0, 2, 2]))
-    with pytest.raises(ValueError, match="block_task must hold 3 integers"):
-        AveragePrecision(network(), 3, block_task=torch.tensor([0, 1]))
-    x, y, anchor, task = data(tasks=3)
-    objective = AveragePrecision(network(2), len(anchor), block_task=task)
-    with pytest.raises(ValueError, match=r"one score a task, shape \(14, 3\)"):
-        objective(*whole(x, y, anchor))
+    x, y = data()
+    with pytest.raises(TypeError, match=r"AveragePrecision needs fcco\.data\.Points, got Tasks"):
+        AveragePrecision(network(), Tasks(x, y))
+    with pytest.raises(TypeError, match=r"AveragePrecision needs fcco\.data\.Points, got int"):
+        AveragePrecision(network(), 5)
+    with pytest.raises(TypeError, match="loss must be a Surrogate, got 'hinge'"):
+        AveragePrecision(network(), Points(x, y), loss="hinge")
+    x, y = data(tasks=3)
+    objective = AveragePrecision(network(2), Points(x, y))
+    with pytest.raises(ValueError, match=r"one score per task, shape \(14, 3\), got \(14, 2\)"):
+        objective(*whole(objective))
+    single = AveragePrecision(network(2), Points(x, y[:, 0]))
+    with pytest.raises(ValueError, match=r"one score per example, shape \(14,\), got \(14, 2\)"):
+        single(*whole(single))

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
-from fcco.objectives._average_precision import ZERO, LogHingeSums
-from fcco.objectives._base import LogSumExp, log_mean_exp_over
+from fcco.objectives._average_precision import LogHingeSums
+from fcco.objectives._means import ZERO, LogSumExp, log_mean_exp_over
 
 
 def generator():
@@ -23,10 +23,10 @@ def log_weight():
 
 
 def sums(h):
-    anchor = torch.tensor([0, 2, 3])
+    own = torch.tensor([0, 2, 3])
     over = torch.tensor([0.1, 0.0, 0.2, 0.3, 0.0, 0.0], dtype=torch.float64)
     rest = torch.tensor([0.0, 0.2, 0.0, 0.0, 0.1, 0.4], dtype=torch.float64)
-    return LogHingeSums.apply(h, anchor, over, rest, 0.7, 0.3)
+    return LogHingeSums.apply(h, own, over, rest, 0.7, 0.3)
 
 
 def scores():

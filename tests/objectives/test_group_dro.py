@@ -8,10 +8,10 @@ from torch import nn
 from torch.nn import functional
 
 import fcco
-from fcco.objectives._group_dro import CVaRRisk, GroupDRO, KLRisk, cross_entropy
-from fcco.sampling.batch import Batch
-from fcco.sampling.groups import GroupLoader
-from tests.objectives.test_cox import (
+from fcco.data import Bags, Groups
+from fcco.objectives import CVaRRisk, GroupDRO, KLRisk
+from fcco.objectives._group_dro import cross_entropy
+from tests.objectives.tools import (
     RECIPES,
     Table,
     all_parameters,
@@ -19,12 +19,15 @@ from tests.objectives.test_cox import (
     assert_exact,
     assert_loader_fits,
     assert_same_gradients,
-    value,
+    exact_value,
+    hand_made,
+    whole,
 )
 
 GROUPS = torch.tensor([0, 2, 1, 1, 2, 2, 3, 0, 2, 3, 1, 2])
 N, M = len(GROUPS), 4
 Y = torch.tensor([0, 1, 2, 1, 0, 2, 1, 1, 0, 2, 0, 1])
+DATA = Groups(torch.arange(N), Y, GROUPS)
 WEIGHT = torch.tensor([1.0, 5.0, 2.0, 0.5])
 
 
@@ -34,16 +37,7 @@ def identity(outputs, y):
 
 def group_dro(rows, risk, **options):
     """Losses straight from a table."""
-    return GroupDRO(Table(rows), M, risk, loss=identity, groups=GROUPS, **options)
-
-
-def batch_of(ids):
-    ids = torch.as_tensor(ids)
-    return Batch(ids, ids, y=Y[ids])
-
-
-def whole():
-    return torch.arange(M), batch_of(torch.arange(N))
+    return GroupDRO(Table(rows), DATA, risk, loss=identity, **options)
 
 
 def means(losses):
@@ -74,7 +68,7 @@ def test_one_step_is_the_gradient_of_the_kl_form(strength, weight):
     def written_out():
         return kl(means(objective.model.rows), objective.v, shares(weight), strength)
 
-    assert_exact(objective, *whole(), written_out)
+    assert_exact(objective, written_out)
 
 
 @pytest.mark.parametrize("weight", [None, WEIGHT])
@@ -87,7 +81,7 @@ def test_one_step_is_the_gradient_of_the_smoothed_cvar(rho, weight):
     def written_out():
         return cvar(means(objective.model.rows), objective.v, shares(weight), 0.4, rho)
 
-    assert_exact(objective, *whole(), written_out)
+    assert_exact(objective, written_out)
 
 
 @pytest.mark.parametrize("binary", [False, True])
@@ -95,7 +89,7 @@ def test_cross_entropy_of_a_network_is_the_default(binary):
     x = torch.randn(N, 5, dtype=torch.float64)
     model = nn.Linear(5, 1 if binary else 3).double()
     y = (Y > 0).long() if binary else Y
-    objective = GroupDRO(model, M, KLRisk(0.5), groups=GROUPS, start=2.0)
+    objective = GroupDRO(model, Groups(x, y, GROUPS), KLRisk(0.5), start=2.0)
 
     def written_out():
         h = model(x)
@@ -106,23 +100,21 @@ def test_cross_entropy_of_a_network_is_the_default(binary):
             losses = -h.softmax(1).log()[torch.arange(N), y]
         return kl(means(losses), objective.v, shares(None), 0.5)
 
-    assert_exact(objective, torch.arange(M), Batch(x, torch.arange(N), y=y), written_out)
+    assert_exact(objective, written_out)
     torch.testing.assert_close(cross_entropy(torch.zeros(2, 1), torch.tensor([0, 1])), torch.full((2,), math.log(2)))
 
 
-def test_groups_may_come_from_what_an_example_serves():
-    losses = torch.rand(N, dtype=torch.float64)
-    by_map = group_dro(losses, KLRisk(0.5))
-    by_place = GroupDRO(Table(losses), M, KLRisk(0.5), loss=identity)
+def test_examples_serve_the_group_they_were_drawn_for():
+    objective = group_dro(torch.rand(N, dtype=torch.float64), KLRisk(0.5))
     index = torch.tensor([2, 0, 3])
-    ids = torch.arange(N)
     serves = torch.tensor([index.tolist().index(g) if g in index else -2 for g in GROUPS.tolist()])
-    torch.testing.assert_close(by_place(index, Batch(ids, ids, y=Y, serves=serves)), by_map(index, batch_of(ids)))
+    served = hand_made(objective, index, range(N), serves=serves)
+    torch.testing.assert_close(objective(index, served), objective(index, hand_made(objective, index, range(N))))
 
 
 def best_v(objective, low, high):
     """The minimum over v alone: F is convex in it, so its slope is bisected."""
-    index, batch = whole()
+    index, batch = whole(objective)
     g = objective(index, batch).detach()
     for _ in range(100):
         middle = (low + high) / 2
@@ -162,25 +154,24 @@ def test_the_minimum_of_the_cvar_is_the_mean_of_the_worst():
     losses = torch.rand(N, dtype=torch.float64)
     worst = means(losses).sort(descending=True).values[:2].mean().item()
     grid = [
-        value(group_dro(losses, CVaRRisk(0.5, 0.0), start=v), *whole()).item()
-        for v in torch.linspace(0, 1, 201).tolist()
+        exact_value(group_dro(losses, CVaRRisk(0.5, 0.0), start=v)).item() for v in torch.linspace(0, 1, 201).tolist()
     ]
     assert min(grid) == pytest.approx(worst, abs=5e-3)
     smooth = [
-        value(group_dro(losses, CVaRRisk(0.5, 0.01), start=v), *whole()).item()
-        for v in torch.linspace(0, 1, 201).tolist()
+        exact_value(group_dro(losses, CVaRRisk(0.5, 0.01), start=v)).item() for v in torch.linspace(0, 1, 201).tolist()
     ]
     assert min(grid) - 0.01 <= min(smooth) <= min(grid)
 
 
 def test_permutations_change_nothing_and_shifts_of_losses_shift_f():
     losses = torch.rand(N, dtype=torch.float64)
-    F = value(group_dro(losses, KLRisk(0.3)), *whole())
+    F = exact_value(group_dro(losses, KLRisk(0.3)))
     order = torch.randperm(N)
-    permuted = GroupDRO(Table(losses[order]), M, KLRisk(0.3), loss=identity, groups=GROUPS[order])
-    torch.testing.assert_close(value(permuted, *whole()), F)
+    data = Groups(torch.arange(N), Y[order], GROUPS[order])
+    permuted = GroupDRO(Table(losses[order]), data, KLRisk(0.3), loss=identity)
+    torch.testing.assert_close(exact_value(permuted), F)
     shifted = group_dro(losses + 2.0, KLRisk(0.3), start=2.0)
-    torch.testing.assert_close(value(shifted, *whole()), F + 2.0)
+    torch.testing.assert_close(exact_value(shifted), F + 2.0)
 
 
 @pytest.mark.parametrize("risk", [KLRisk(0.05), CVaRRisk(0.25, 0.05)])
@@ -190,29 +181,22 @@ def test_the_worst_group_improves_most(risk):
     x = torch.randn(N, 2)
     x[GROUPS == 3] *= -1.0  # a group that the others pull the wrong way
     y = (x[:, 0] * torch.where(GROUPS == 3, -1.0, 1.0) > 0).long()
-    batch = Batch(x, torch.arange(N), y=y)
+    data = Groups(x, y, GROUPS)
 
     def trained(risk):
         torch.manual_seed(0)
-        objective = GroupDRO(nn.Linear(2, 2), M, risk, groups=GROUPS, start=0.7)
+        objective = GroupDRO(nn.Linear(2, 2), data, risk, start=0.7)
         solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.2), fcco.sox(alpha=0.9, beta=0.9))
         for _ in range(25):
-            solver.step(torch.arange(M), batch)
-        return objective(torch.arange(M), batch).max().item()
+            solver.step(*whole(objective))
+        return objective(*whole(objective)).max().item()
 
     assert trained(risk) < trained(KLRisk(100.0))  # very strong: the mean
 
 
 def test_chunks_add_up():
     objective = group_dro(torch.rand(N, dtype=torch.float64), KLRisk(0.5), start=0.3)
-    size = GROUPS.bincount().double()
-
-    def full_pass():
-        for ids in torch.arange(N).split(5):
-            for index in torch.arange(M).split(3):
-                yield index, Batch(ids, ids, y=Y[ids], weight=1 / size[GROUPS[ids]])
-
-    assert_chunks_add_up(objective, full_pass, *whole())
+    assert_chunks_add_up(objective, 5)
 
 
 def drawn(blocks=2, steps=12):
@@ -231,7 +215,7 @@ def test_exponents_of_400_in_single_precision(start, risk, name):
     objective = group_dro(losses, risk, start=start)
     excess = (means(losses) - start) / 0.005
     assert excess.abs().max() > 180.0
-    assert_same_gradients(objective, lambda _, ids: batch_of(ids), name, drawn(), lr=0.001)
+    assert_same_gradients(objective, lambda i, ids: hand_made(objective, i, ids), name, drawn(), lr=0.001)
 
 
 def test_v_is_trained_with_the_rest():
@@ -240,12 +224,7 @@ def test_v_is_trained_with_the_rest():
 
 
 def test_with_the_loader():
-    losses = torch.rand(N, dtype=torch.float64)
-    objective = GroupDRO(Table(losses), M, KLRisk(0.5), loss=identity, start=0.4)
-    loader = GroupLoader(torch.arange(N), GROUPS, 3, 2, labels=Y, seed=0)
-    index, batch = whole()
-    served = Batch(batch.x, batch.id, y=batch.y, serves=GROUPS)
-    assert_loader_fits(objective, loader, 5, index, served)
+    assert_loader_fits(group_dro(torch.rand(N, dtype=torch.float64), KLRisk(0.5), start=0.4), 3, 2, 5)
 
 
 def test_errors_name_what_is_wrong():
@@ -254,18 +233,21 @@ def test_errors_name_what_is_wrong():
         KLRisk(0.0)
     with pytest.raises(ValueError, match=r"fraction must be in \(0, 1\]"):
         CVaRRisk(0.0)
-    with pytest.raises(ValueError, match="got none of group 4"):
-        GroupDRO(model, 5, KLRisk(), groups=GROUPS)
-    with pytest.raises(ValueError, match=r"groups must be in 0\.\.2, got 3"):
-        GroupDRO(model, 3, KLRisk(), groups=GROUPS)
-    with pytest.raises(ValueError, match="group_weight must be"):
-        GroupDRO(model, M, KLRisk(), group_weight=torch.zeros(M))
-    ids = torch.arange(N)
-    with pytest.raises(ValueError, match=r"batch\.serves must say the group"):
-        GroupDRO(model, M, KLRisk())(torch.arange(M), Batch(torch.randn(N, 5), ids, y=Y))
-    with pytest.raises(ValueError, match="loss must return one number an example"):
-        GroupDRO(model, M, KLRisk(), groups=GROUPS, loss=functional.cross_entropy)(
-            torch.arange(M), Batch(torch.randn(N, 5), ids, y=Y)
-        )
+    with pytest.raises(TypeError, match=r"GroupDRO needs fcco\.data\.Groups, got Bags"):
+        GroupDRO(model, Bags(torch.arange(4), [0, 0, 1, 1], [0, 1]), KLRisk())
+    with pytest.raises(TypeError, match="risk must be a KLRisk or CVaRRisk"):
+        GroupDRO(model, DATA, 0.5)
+    for weight, message in (
+        (torch.zeros(M), "group_weight must be > 0 somewhere"),
+        (torch.tensor([1.0, 0.0, 1.0, 1.0]), "group_weight must be > 0 for every group"),
+        (-torch.ones(M), "group_weight must be finite and >= 0"),
+        (torch.ones(3), r"group_weight must have shape \(4,\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            GroupDRO(model, DATA, KLRisk(), group_weight=weight)
+    wrong = GroupDRO(model, Groups(torch.randn(N, 5), Y, GROUPS), KLRisk(), loss=functional.cross_entropy)
+    with pytest.raises(ValueError, match="loss must return one number per example"):
+        wrong(*whole(wrong))
+    objective = group_dro(torch.rand(N), KLRisk())
     with pytest.raises(ValueError, match="no examples for block 3"):
-        group_dro(torch.rand(N), KLRisk())(torch.arange(M), batch_of([0, 1, 2]))
+        objective(torch.arange(M), hand_made(objective, range(M), [0, 1, 2]))

@@ -1,33 +1,33 @@
 """ListNet: brute force, invariances, chunks, unbiased draws, single precision."""
 
 import itertools
-import math
 
 import numpy as np
 import pytest
 import torch
 
-from fcco.objectives._base import log_mean_exp_over
-from fcco.objectives._listnet import ListNet, top_one
-from fcco.sampling.batch import Batch
-from fcco.sampling.queries import QueryItemLoader
-from tests.objectives.test_cox import (
+from fcco.data import Points, Queries
+from fcco.objectives import ListNet
+from fcco.objectives._listnet import top_one
+from fcco.objectives._means import log_mean_exp_over
+from tests.objectives.test_ndcg import DATA, QUERY, N, Y
+from tests.objectives.tools import (
     RECIPES,
     Table,
     assert_chunks_add_up,
     assert_exact,
     assert_loader_fits,
     assert_same_gradients,
-    chunked,
     draws,
     far_scores,
+    hand_made,
     value,
+    whole,
 )
-from tests.objectives.test_ndcg import QUERY, N, Y, batch_of, whole
 
 
 def listnet(rows, **options):
-    return ListNet(Table(rows), QUERY, Y, **options)
+    return ListNet(Table(rows), DATA, **options)
 
 
 def by_hand(h, query=QUERY, y=Y):
@@ -44,14 +44,15 @@ def by_hand(h, query=QUERY, y=Y):
 def test_one_step_is_the_gradient_of_the_cross_entropy(seed):
     torch.manual_seed(seed)
     objective = listnet(torch.randn(N, dtype=torch.float64))
-    assert_exact(objective, *whole(objective), lambda: by_hand(objective.model.rows))
+    assert_exact(objective, lambda: by_hand(objective.model.rows))
 
 
 def test_the_weights_of_qiu_et_al():
     relevant = (Y > 0).nonzero().squeeze(1)
     size = torch.tensor([int((QUERY[i] == QUERY).sum()) for i in relevant])
     h = torch.randn(N, dtype=torch.float64)
-    objective = listnet(h, block_item=relevant, block_weight=Y[relevant] / size.double())
+    objective = listnet(h, block_weight=Y[relevant] / size.double(), relevant_only=True)
+    assert objective.block_item.tolist() == relevant.tolist()
 
     def qiu():
         rows, total = objective.model.rows, 0.0
@@ -60,7 +61,7 @@ def test_the_weights_of_qiu_et_al():
             total = total - int(Y[i]) / n * torch.log(torch.exp(rows[i]) / torch.exp(mine).sum())
         return total / 3
 
-    assert_exact(objective, *whole(objective), qiu)
+    assert_exact(objective, qiu)
 
 
 def test_shifts_and_permutations_change_nothing():
@@ -69,9 +70,11 @@ def test_shifts_and_permutations_change_nothing():
     shifted = listnet(h + torch.tensor([11.0, -5.0, 3.0], dtype=torch.float64)[QUERY // 3])
     torch.testing.assert_close(value(shifted, *whole(shifted)), F)
     order = torch.randperm(N)
-    permuted = ListNet(Table(h[order]), 10 - QUERY[order], Y[order])
+    permuted = ListNet(Table(h[order]), Queries(torch.arange(N), 10 - QUERY[order], Y[order]))
     torch.testing.assert_close(value(permuted, *whole(permuted)), F)
-    raised = ListNet(Table(h), QUERY, Y + 5)  # softmax of relevances: a shift there changes nothing either
+    raised = ListNet(
+        Table(h), Queries(torch.arange(N), QUERY, Y + 5)
+    )  # softmax of relevances: a shift there changes nothing either
     torch.testing.assert_close(value(raised, *whole(raised)), F)
 
 
@@ -95,27 +98,16 @@ def test_the_mean_over_all_draws_of_others_is_exact(present):
     exact = objective(*whole(objective)).detach().exp()
     for i in range(N):
         rest = [j for j in range(N) if QUERY[j] == QUERY[i] and j != i]
-        looks = [
-            objective(torch.tensor([i]), batch_of(objective, [i], sorted([i, *some]))).item()
+        probes = [
+            objective(torch.tensor([i]), hand_made(objective, [i], sorted([i, *some]))).item()
             for some in itertools.combinations(rest, min(present, len(rest)))
         ]
-        assert np.exp(looks).mean() == pytest.approx(exact[i].item(), rel=1e-12)
+        assert np.exp(probes).mean() == pytest.approx(exact[i].item(), rel=1e-12)
 
 
 @pytest.mark.parametrize("size", [2, 5, N])
 def test_chunks_add_up(size):
-    objective = listnet(torch.randn(N, dtype=torch.float64))
-
-    def weigh(index, ids):
-        same = QUERY[ids] == QUERY[objective.block_item[index]].unsqueeze(1)
-        return same / objective.block_size[index].double().unsqueeze(1)
-
-    def part(ids, anchor, weight):
-        return Batch(ids, ids, anchor=anchor, weight=weight)
-
-    assert_chunks_add_up(
-        objective, lambda: chunked(objective, N, size, objective.block_item, weigh, part), *whole(objective)
-    )
+    assert_chunks_add_up(listnet(torch.randn(N, dtype=torch.float64)), size)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -125,7 +117,7 @@ def test_exponents_of_400_in_single_precision(name, blocks):
     drawn = draws(N, objective.block_item, blocks=blocks, others=4, always=[0, 1, 2, 3, 8, 9], steps=15)
     assert_same_gradients(
         objective,
-        lambda i, ids: batch_of(objective, i, ids),
+        lambda i, ids: hand_made(objective, i, ids),
         name,
         drawn,
         lr=0.2,
@@ -134,20 +126,18 @@ def test_exponents_of_400_in_single_precision(name, blocks):
 
 
 def test_with_the_loader():
-    objective = listnet(torch.randn(N, dtype=torch.float64))
-    loader = QueryItemLoader(
-        torch.arange(N), QUERY, Y, blocks_per_step=3, samples_per_query=3, relevant_above=-math.inf, seed=0
-    )
-    assert_loader_fits(objective, loader, 4, *whole(objective))
+    assert_loader_fits(listnet(torch.randn(N, dtype=torch.float64)), 3, 3, 4)
 
 
 def test_errors_name_what_is_wrong():
-    with pytest.raises(ValueError, match="relevance must be finite"):
-        ListNet(Table(torch.zeros(N)), QUERY, Y / 0.0)
+    with pytest.raises(TypeError, match=r"ListNet needs fcco\.data\.Queries, got Points"):
+        ListNet(Table(torch.zeros(N)), Points(torch.arange(N), Y > 0))
     with pytest.raises(ValueError, match="block_weight must be finite and >= 0"):
         listnet(torch.zeros(N), block_weight=-torch.ones(N))
-    with pytest.raises(ValueError, match="block_item must be"):
-        listnet(torch.zeros(N), block_item=torch.zeros(0, dtype=torch.int64))
+    with pytest.raises(ValueError, match="block_weight must be > 0 somewhere"):
+        listnet(torch.zeros(N), block_weight=torch.zeros(N))
+    with pytest.raises(ValueError, match="relevance must be > 0 for some item"):
+        ListNet(Table(torch.zeros(N)), Queries(torch.arange(N), QUERY, 0 * Y), relevant_only=True)
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0, 400.0])
@@ -164,8 +154,7 @@ def test_sums_by_query_equal_those_over_pairs(seed, scale):
         index = here[torch.randperm(len(here), generator=generator)]
         several = [i for i in index.tolist() if (QUERY[here] == QUERY[i]).sum() > 1 or (QUERY[i] == QUERY).sum() == 1]
         index = torch.tensor(several)
-        anchor = torch.tensor([here.tolist().index(i) for i in several])
-        batch = Batch(here, here, anchor=anchor)
+        batch = hand_made(objective, index, here)
         outputs = objective.outputs(here)
         if by_pairs:
             x, entering, weight = objective.pairs(index, outputs, batch)
@@ -183,8 +172,8 @@ def test_sums_by_query_equal_those_over_pairs(seed, scale):
 def test_items_that_come_twice_are_summed_over_pairs():
     objective = listnet(torch.randn(N, dtype=torch.float64))
     here = torch.cat([torch.arange(N), torch.arange(2)])
-    batch = Batch(here, here, anchor=torch.arange(N))
     index = torch.arange(N)
+    batch = hand_made(objective, index, here)
     outputs = objective.outputs(here)
     x, entering, weight = objective.pairs(index, outputs, batch)
     wanted = log_mean_exp_over(x, entering, weight, index, "items")

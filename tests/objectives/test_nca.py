@@ -9,36 +9,30 @@ import torch
 from torch import nn
 
 import fcco
-from fcco.objectives._nca import NCA, squared_distances
-from fcco.sampling.batch import Batch
-from fcco.sampling.examples import ExampleLoader
-from tests.objectives.test_cox import (
+from fcco.data import Examples, Points
+from fcco.objectives import NCA
+from fcco.objectives._nca import squared_distances
+from tests.objectives.tools import (
     RECIPES,
     Table,
     assert_chunks_add_up,
     assert_exact,
     assert_loader_fits,
     assert_same_gradients,
-    chunked,
     draws,
+    exact_value,
+    hand_made,
     value,
+    whole,
 )
 
 LABELS = torch.tensor([4, 0, 4, 0, 1, 1, 4, 4, 1, 0])
 N = len(LABELS)
+DATA = Examples(torch.arange(N), LABELS)
 
 
 def nca(rows, **options):
-    return NCA(Table(rows), LABELS, **options)
-
-
-def batch_of(blocks, ids):
-    ids = torch.as_tensor(ids)
-    return Batch(ids, ids, anchor=torch.tensor([ids.tolist().index(i) for i in blocks]))
-
-
-def whole():
-    return torch.arange(N), batch_of(range(N), torch.arange(N))
+    return NCA(Table(rows), DATA, **options)
 
 
 def probabilities(h):
@@ -60,26 +54,24 @@ def test_one_step_is_the_gradient_of_the_exact_objective(seed, log_likelihood):
         p = probabilities(objective.model.rows)
         return -(p.log() if log_likelihood else p).mean()
 
-    assert_exact(objective, *whole(), by_hand)
+    assert_exact(objective, by_hand)
 
 
 def test_a_linear_map_trained():
     x = torch.randn(N, 4, dtype=torch.float64)
-    objective = NCA(nn.Linear(4, 2, bias=False).double(), LABELS)
-    index, batch = whole()
-    full = Batch(x, batch.id, anchor=batch.anchor)
-    assert_exact(objective, index, full, lambda: -probabilities(objective.model(x)).mean())
+    objective = NCA(nn.Linear(4, 2, bias=False).double(), Examples(x, LABELS))
+    assert_exact(objective, lambda: -probabilities(objective.model(x)).mean())
 
 
 def test_moves_of_all_features_and_permutations_change_nothing():
     h = torch.randn(N, 3, dtype=torch.float64)
-    F = value(nca(h), *whole())
-    torch.testing.assert_close(value(nca(h + 1000.0), *whole()), F)
     turn = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64)).Q
-    torch.testing.assert_close(value(nca(h @ turn), *whole()), F)
     order = torch.randperm(N)
-    torch.testing.assert_close(value(NCA(Table(h[order]), LABELS[order]), *whole()), F)
-    torch.testing.assert_close(value(NCA(Table(h), 10 - 2 * LABELS), *whole()), F)
+    permuted = NCA(Table(h[order]), Examples(torch.arange(N), LABELS[order]))
+    renamed = NCA(Table(h), Examples(torch.arange(N), 10 - 2 * LABELS))
+    F = exact_value(nca(h))
+    for objective in (nca(h + 1000.0), nca(h @ turn), permuted, renamed):
+        torch.testing.assert_close(exact_value(objective), F)
 
 
 @pytest.mark.parametrize("log_likelihood", [False, True])
@@ -88,7 +80,7 @@ def test_classes_apart_score_better(log_likelihood):
     apart = nca(noise + 5.0 * LABELS.unsqueeze(1), log_likelihood=log_likelihood)
     mixed = nca(noise, log_likelihood=log_likelihood)
     wrong = nca(noise + 5.0 * LABELS[torch.arange(N).roll(1)].unsqueeze(1), log_likelihood=log_likelihood)
-    F = [value(objective, *whole()).item() for objective in (apart, mixed, wrong)]
+    F = [value(objective, *whole(objective)).item() for objective in (apart, mixed, wrong)]
     assert F[0] < F[1] < F[2]
     assert F[0] == pytest.approx(0.0 if log_likelihood else -1.0, abs=1e-6)
 
@@ -96,15 +88,15 @@ def test_classes_apart_score_better(log_likelihood):
 @pytest.mark.parametrize("present", [1, 3])
 def test_the_mean_over_all_draws_is_exact_those_without_the_class_among_them(present):
     objective = nca(torch.randn(N, 3, dtype=torch.float64))
-    exact = objective(*whole()).detach().exp()
+    exact = objective(*whole(objective)).detach().exp()
     for i in (0, 1, 4):
         rest = [j for j in range(N) if j != i]
-        looks = [
-            objective(torch.tensor([i]), batch_of([i], sorted([i, *some])))[0].detach().numpy()
+        probes = [
+            objective(torch.tensor([i]), hand_made(objective, [i], sorted([i, *some])))[0].detach().numpy()
             for some in itertools.combinations(rest, present)
         ]
-        assert np.min(looks) == -1e30  # log 0
-        np.testing.assert_allclose(np.exp(looks).mean(0), exact[i].numpy(), rtol=1e-12)
+        assert np.min(probes) == -1e30  # log 0
+        np.testing.assert_allclose(np.exp(probes).mean(0), exact[i].numpy(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("log_likelihood", [False, True])
@@ -112,20 +104,12 @@ def test_draws_without_the_class_train_on(log_likelihood):
     objective = nca(torch.randn(N, 3), log_likelihood=log_likelihood)
     solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.01), fcco.msvr_v1(alpha=0.5, beta=0.3))
     for ids in ([0, 1, 3], [0, 1, 2], [0, 2, 4], [0, 1, 3]):
-        assert math.isfinite(solver.step(torch.tensor([0]), batch_of([0], ids)).value)
+        assert math.isfinite(solver.step(torch.tensor([0]), hand_made(objective, [0], ids)).value)
 
 
 @pytest.mark.parametrize("size", [1, 3, N])
 def test_chunks_add_up_even_where_one_holds_nobody_of_a_kind(size):
-    objective = nca(torch.randn(N, 3, dtype=torch.float64), log_likelihood=True)
-
-    def weigh(index, ids):
-        return (ids != index.unsqueeze(1)).double() / (N - 1)
-
-    def part(ids, anchor, weight):
-        return Batch(ids, ids, anchor=anchor, weight=weight)
-
-    assert_chunks_add_up(objective, lambda: chunked(objective, N, size, torch.arange(N), weigh, part), *whole())
+    assert_chunks_add_up(nca(torch.randn(N, 3, dtype=torch.float64), log_likelihood=True), size)
 
 
 def far_features(seed=0):
@@ -140,10 +124,10 @@ def far_features(seed=0):
 @pytest.mark.parametrize("blocks", [1, 3])
 def test_exponents_of_400_in_single_precision(name, blocks):
     objective = nca(far_features(), log_likelihood=True)
-    deepest = objective(*whole()).min().item()
+    deepest = objective(*whole(objective)).min().item()
     assert deepest < -90.0
     drawn = draws(N, torch.arange(N), blocks=blocks, others=3, always=[0, 1, 2, 3, 4, 5], steps=15)
-    assert_same_gradients(objective, batch_of, name, drawn, lr=0.003)
+    assert_same_gradients(objective, lambda i, ids: hand_made(objective, i, ids), name, drawn, lr=0.003)
 
 
 @pytest.mark.parametrize("log_likelihood", [False, True])
@@ -151,39 +135,41 @@ def test_the_far_ends_are_finite(log_likelihood):
     labels = torch.tensor([0, 0, 1, 1])
     h = torch.tensor([[0.0], [20.0], [0.1], [20.2]])  # e^-400 for the class, e^0 for the other
     for order in ([0, 1, 2, 3], [0, 2, 1, 3]):  # wrong neighbours, right neighbours
-        objective = NCA(Table(h[order]), labels, log_likelihood=log_likelihood)
-        ids = torch.arange(4)
+        objective = NCA(Table(h[order]), Examples(torch.arange(4), labels), log_likelihood=log_likelihood)
         solver = fcco.Solver(
             objective, torch.optim.SGD(objective.parameters(), lr=0.01), fcco.msvr_v2(alpha=0.5, beta=0.3)
         )
         for _ in range(3):
-            assert math.isfinite(solver.step(ids, Batch(ids, ids, anchor=ids)).value)
+            assert math.isfinite(solver.step(*whole(objective)).value)
 
 
 def test_distances_keep_their_digits_far_from_the_origin():
     h = torch.randn(6, 3, dtype=torch.float64) + 1e6
-    anchor = torch.tensor([0, 3])
-    direct = (h[anchor].unsqueeze(1) - h).square().sum(2)
-    torch.testing.assert_close(squared_distances(h, anchor), direct, rtol=1e-8, atol=1e-8)
+    own = torch.tensor([0, 3])
+    direct = (h[own].unsqueeze(1) - h).square().sum(2)
+    torch.testing.assert_close(squared_distances(h, own), direct, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("chunk", [3, 100])
 def test_with_the_loader(chunk):
-    objective = nca(torch.randn(N, 3, dtype=torch.float64))
-    loader = ExampleLoader(torch.arange(N), blocks_per_step=4, seed=0)
-    assert_loader_fits(objective, loader, chunk, *whole())
+    assert_loader_fits(nca(torch.randn(N, 3, dtype=torch.float64)), 4, 0, chunk)
 
 
 def test_errors_name_what_is_wrong():
     model = nn.Linear(2, 1)
-    with pytest.raises(ValueError, match="labels must be"):
-        NCA(model, LABELS.double())
+    x = torch.arange(N)
+    with pytest.raises(TypeError, match=r"NCA needs fcco\.data\.Examples, got Points"):
+        NCA(model, Points(x, LABELS))
+    with pytest.raises(ValueError, match="NCA needs classes"):
+        NCA(model, Examples(x))
+    with pytest.raises(ValueError, match=r"y must be \(N,\) classes for NCA"):
+        NCA(model, Examples(x, LABELS / 3))
     with pytest.raises(ValueError, match="at least two classes"):
-        NCA(model, 0 * LABELS)
+        NCA(model, Examples(x, 0 * LABELS))
     with pytest.raises(ValueError, match="got one of class 9"):
-        NCA(model, torch.tensor([0, 0, 9]))
+        NCA(model, Examples(x[:5], torch.tensor([0, 0, 9, 4, 4])))
     objective = nca(torch.randn(N, 3))
     with pytest.raises(ValueError, match="no other examples for block 0"):
-        objective(torch.tensor([0]), batch_of([0], [0]))
+        objective(torch.tensor([0]), hand_made(objective, [0], [0]))
     with pytest.raises(ValueError, match="features of shape"):
-        nca(torch.randn(N, 3, 3))(*whole())
+        nca(torch.randn(N, 3, 3))(*whole(objective))

@@ -8,41 +8,31 @@ import torch
 from torch import nn
 
 import fcco
-from fcco.objectives._ndcg import NDCG, ideal_dcg, inverse_discount
-from fcco.objectives._surrogates import Logistic, Square, SquaredHinge
-from fcco.sampling.batch import Batch
-from fcco.sampling.queries import QueryItemLoader
-from tests.objectives.test_cox import (
+from fcco.data import Examples, Queries
+from fcco.objectives import NDCG, Logistic, Square, SquaredHinge
+from fcco.objectives._ndcg import ideal_dcg, inverse_discount
+from tests.objectives.tools import (
     RECIPES,
     Table,
     assert_chunks_add_up,
     assert_exact,
     assert_loader_fits,
     assert_same_gradients,
-    chunked,
     draws,
     far_scores,
+    hand_made,
     value,
+    whole,
 )
 
 QUERY = torch.tensor([7, 3, 3, 7, 3, 7, 7, 3, 5, 5, 7, 3])  # any numbers, in any order
 Y = torch.tensor([2, 0, 1, 0, 3, 1, 0, 0, 1, 0, 2, 1])
 N = len(QUERY)
+DATA = Queries(torch.arange(N), QUERY, Y)
 
 
 def ndcg(rows, **options):
-    return NDCG(Table(rows), QUERY, Y, **options)
-
-
-def batch_of(objective, blocks, ids, weight=None):
-    ids = torch.as_tensor(ids)
-    anchor = torch.tensor([ids.tolist().index(int(objective.block_item[i])) for i in blocks])
-    return Batch(ids, ids, anchor=anchor, weight=weight)
-
-
-def whole(objective):
-    index = torch.arange(objective.num_blocks)
-    return index, batch_of(objective, index.tolist(), torch.arange(N))
+    return NDCG(Table(rows), DATA, **options)
 
 
 def by_hand(h, surrogate, query=QUERY, y=Y):
@@ -61,7 +51,7 @@ def by_hand(h, surrogate, query=QUERY, y=Y):
 @pytest.mark.parametrize("surrogate", [SquaredHinge(1.0), SquaredHinge(0.5, 2.0), Square(1.0), Logistic(3.0)])
 def test_one_step_is_the_gradient_of_the_surrogate_ndcg(surrogate):
     objective = ndcg(torch.randn(N, dtype=torch.float64), surrogate=surrogate)
-    assert_exact(objective, *whole(objective), lambda: by_hand(objective.model.rows, surrogate))
+    assert_exact(objective, lambda: by_hand(objective.model.rows, surrogate))
 
 
 def test_the_default_surrogate_is_the_squared_hinge_with_margin_1():
@@ -71,23 +61,24 @@ def test_the_default_surrogate_is_the_squared_hinge_with_margin_1():
     assert value(objective, *whole(objective)).item() == pytest.approx(by_hand(h, SquaredHinge(1.0)).item())
 
 
-def test_blocks_as_the_user_numbers_them_and_their_weights():
+def test_blocks_are_the_relevant_items_and_their_weights_count():
     h = torch.randn(N, dtype=torch.float64)
-    every = ndcg(h, block_item=torch.arange(N).flip(0))  # items that are not relevant as blocks: f = 0
     some = ndcg(h)
     assert some.block_item.tolist() == [i for i in range(N) if Y[i] > 0]
-    torch.testing.assert_close(value(every, *whole(every)), value(some, *whole(some)))
     weighted = ndcg(h, block_weight=torch.full((some.num_blocks,), 2 * some.num_blocks / 3))
     torch.testing.assert_close(value(weighted, *whole(weighted)), 2 * value(some, *whole(some)))
+    one = ndcg(h, block_weight=torch.arange(some.num_blocks) == 2)
+    f = one.outer(torch.arange(one.num_blocks), one(*whole(one)))
+    assert (f != 0).tolist() == [i == 2 for i in range(one.num_blocks)]
 
 
 def test_shifts_and_permutations_change_nothing():
     h = torch.randn(N, dtype=torch.float64)
     F = value(ndcg(h), *whole(ndcg(h)))
-    shifted = ndcg(h + torch.tensor([11.0, -5.0, 3.0], dtype=torch.float64)[QUERY // 3])  # a shift a query
+    shifted = ndcg(h + torch.tensor([11.0, -5.0, 3.0], dtype=torch.float64)[QUERY // 3])  # a shift per query
     torch.testing.assert_close(value(shifted, *whole(shifted)), F)
     order = torch.randperm(N)
-    permuted = NDCG(Table(h[order]), 10 - QUERY[order], Y[order])
+    permuted = NDCG(Table(h[order]), Queries(torch.arange(N), 10 - QUERY[order], Y[order]))
     torch.testing.assert_close(value(permuted, *whole(permuted)), F)
 
 
@@ -105,11 +96,11 @@ def test_a_perfect_ranking_scores_better_than_any_with_two_items_exchanged():
 
 def test_well_separated_perfect_scores_reach_minus_the_ndcg_of_1():
     y = torch.tensor([3, 2, 1, 0, 0])
-    objective = NDCG(Table(10.0 * y.double()), torch.zeros(5, dtype=torch.int64), y, surrogate=SquaredHinge(1.0))
-    index = torch.arange(3)
-    batch = Batch(torch.arange(5), torch.arange(5), anchor=index)
+    query = torch.zeros(5, dtype=torch.int64)
+    objective = NDCG(Table(10.0 * y.double()), Queries(torch.arange(5), query, y), surrogate=SquaredHinge(1.0))
+    index, batch = whole(objective)
     top = objective.outer(index, objective(index, batch))[0]  # its smooth rank is exactly 1
-    assert top.item() == pytest.approx(-3 * 7 / float(ideal_dcg(2.0**y - 1, torch.zeros(5, dtype=torch.int64))))
+    assert top.item() == pytest.approx(-3 * 7 / float(ideal_dcg(2.0**y - 1, query)))
 
 
 def test_the_ideal_dcg():
@@ -125,39 +116,28 @@ def test_the_mean_over_all_draws_of_others_is_exact(present):
     for i in range(objective.num_blocks):
         own = int(objective.block_item[i])
         rest = [j for j in range(N) if QUERY[j] == QUERY[own] and j != own]
-        looks = [
-            objective(torch.tensor([i]), batch_of(objective, [i], sorted([own, *some]))).detach()
+        probes = [
+            objective(torch.tensor([i]), hand_made(objective, [i], sorted([own, *some]))).detach()
             for some in itertools.combinations(rest, min(present, len(rest)))
         ]
-        torch.testing.assert_close(torch.stack(looks).mean(0), exact[i : i + 1], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(torch.stack(probes).mean(0), exact[i : i + 1], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("size", [2, 5, N])
 def test_chunks_add_up(size):
-    objective = ndcg(torch.randn(N, dtype=torch.float64))
-
-    def weigh(index, ids):
-        same = QUERY[ids] == QUERY[objective.block_item[index]].unsqueeze(1)
-        return same / objective.block_size[index].double().unsqueeze(1)
-
-    def part(ids, anchor, weight):
-        return Batch(ids, ids, anchor=anchor, weight=weight)
-
-    assert_chunks_add_up(
-        objective, lambda: chunked(objective, N, size, objective.block_item, weigh, part), *whole(objective)
-    )
+    assert_chunks_add_up(ndcg(torch.randn(N, dtype=torch.float64)), size)
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_scores_400_apart_in_single_precision(name):
     objective = ndcg(far_scores(N) + 1000.0 * (QUERY == 3))
     drawn = draws(N, objective.block_item, blocks=3, others=5, always=[0, 1, 2, 3, 8, 9], steps=12)
-    assert_same_gradients(objective, lambda i, ids: batch_of(objective, i, ids), name, drawn, lr=1.0)
+    assert_same_gradients(objective, lambda i, ids: hand_made(objective, i, ids), name, drawn, lr=1.0)
 
 
 def test_a_row_outside_the_range_of_g_has_a_finite_slope():
     rank = torch.tensor([-1e4, -1.0, -0.5, 0.0, 0.999999, 1.0, 1.000001, 5.0], dtype=torch.float64, requires_grad=True)
-    f = inverse_discount(rank, 1.0)
+    f = inverse_discount(rank, torch.ones_like(rank))
     (slope,) = torch.autograd.grad(f.sum(), rank)
     assert bool(torch.isfinite(f).all())
     assert bool((slope < 0).all())
@@ -177,47 +157,40 @@ def test_shared_batches_hold_items_of_other_queries_and_serve_by_place():
     objective = ndcg(torch.randn(N, dtype=torch.float64))
     i, j = 0, 1  # blocks of queries 7 and 3
     first, second = [k for k in range(N) if QUERY[k] == 7], [k for k in range(N) if QUERY[k] == 3]
-    together = objective(torch.tensor([i, j]), batch_of(objective, [i, j], torch.arange(N)))
-    alone = [objective(torch.tensor([b]), batch_of(objective, [b], ids)) for b, ids in ((i, first), (j, second))]
+    together = objective(torch.tensor([i, j]), hand_made(objective, [i, j], torch.arange(N)))
+    alone = [objective(torch.tensor([b]), hand_made(objective, [b], ids)) for b, ids in ((i, first), (j, second))]
     torch.testing.assert_close(together, torch.cat(alone))
-    ids = torch.tensor([*first, *second])
-    served = Batch(
-        ids,
-        ids,
-        anchor=torch.tensor([0, len(first) + 1]),
-        serves=torch.tensor([0] * len(first) + [1] * len(second)),
-    )
+    serves = torch.tensor([0] * len(first) + [1] * len(second))
+    served = hand_made(objective, [i, j], [*first, *second], serves=serves)
     torch.testing.assert_close(objective(torch.tensor([i, j]), served), together)
 
 
 @pytest.mark.parametrize("chunk", [3, 100])
 def test_with_the_loader(chunk):
-    objective = ndcg(torch.randn(N, dtype=torch.float64))
-    loader = QueryItemLoader(torch.arange(N), QUERY, Y, blocks_per_step=3, samples_per_query=3, seed=0)
-    assert loader.block_example.tolist() == objective.block_item.tolist()
-    assert_loader_fits(objective, loader, chunk, *whole(objective))
+    assert_loader_fits(ndcg(torch.randn(N, dtype=torch.float64)), 3, 3, chunk)
 
 
 def test_errors_name_what_is_wrong():
     model = nn.Linear(2, 1)
-    with pytest.raises(ValueError, match="query must be"):
-        NDCG(model, QUERY.double(), Y)
-    with pytest.raises(ValueError, match="relevance must have shape"):
-        NDCG(model, QUERY, Y[:3])
-    with pytest.raises(ValueError, match="relevance must be >= 0"):
-        NDCG(model, QUERY, Y - 1)
+    with pytest.raises(TypeError, match=r"NDCG needs fcco\.data\.Queries, got Examples"):
+        NDCG(model, Examples(torch.arange(N)))
+    with pytest.raises(ValueError, match="relevance must be >= 0 for NDCG, got -1"):
+        NDCG(model, Queries(torch.arange(N), QUERY, Y - 1))
     with pytest.raises(ValueError, match="relevance must be > 0 for some item"):
-        NDCG(model, QUERY, 0 * Y)
-    with pytest.raises(ValueError, match=r"block_item must be in 0\.\.11, got 12"):
-        NDCG(model, QUERY, Y, block_item=torch.tensor([0, 12]))
+        NDCG(model, Queries(torch.arange(N), QUERY, 0 * Y))
     with pytest.raises(ValueError, match="surrogate must be > 0 at 0"):
-        NDCG(model, QUERY, Y, surrogate=SquaredHinge(0.0))
-    with pytest.raises(ValueError, match="query 5: none is relevant"):
-        NDCG(model, QUERY, Y * (QUERY != 5), block_item=torch.tensor([0, 8]))
-    with pytest.raises(ValueError, match="block_weight must have shape"):
-        NDCG(model, QUERY, Y, block_weight=torch.ones(2))
+        NDCG(model, DATA, surrogate=SquaredHinge(0.0))
+    m = int((Y > 0).sum())
+    for weight, message in (
+        (torch.ones(2), f"block_weight must have shape \\({m},\\)"),
+        (-torch.ones(m), "block_weight must be finite and >= 0"),
+        (torch.zeros(m), "block_weight must be > 0 somewhere"),
+        (torch.full((m,), math.inf), "block_weight must be finite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            NDCG(model, DATA, block_weight=weight)
     objective = ndcg(torch.randn(N))
     with pytest.raises(ValueError, match="no other items of its query for block 0"):
-        objective(torch.tensor([0]), batch_of(objective, [0], [0, 1, 2]))
-    with pytest.raises(ValueError, match="one score an example"):
-        NDCG(Table(torch.randn(N, 2)), QUERY, Y)(*whole(objective))
+        objective(torch.tensor([0]), hand_made(objective, [0], [0, 1, 2]))
+    with pytest.raises(ValueError, match="one score per example"):
+        NDCG(Table(torch.randn(N, 2)), DATA)(*whole(objective))

@@ -9,32 +9,30 @@ from hypothesis import strategies as st
 from torch import nn
 
 import fcco
-from fcco.objectives._partial_auc import PartialAUC, soft_maximum
-from fcco.objectives._surrogates import Logistic, Square, SquaredHinge
-from fcco.sampling.batch import Batch
+from fcco.data import Points, Tasks
+from fcco.objectives import Logistic, PartialAUC, Square, SquaredHinge
+from fcco.objectives._soft_maximum import soft_maximum
 from tests.objectives.literal import (
     Literal,
     Scores,
     against_double,
     against_reference,
-    check_exact,
+    check_everywhere,
     check_full_pass,
     draws,
 )
+from tests.objectives.tools import hand_made, pairs_of, value, whole
 
 Y = torch.tensor([1, 0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0])
-ANCHOR = (Y == 1).nonzero()[:, 0]
+POSITIVES = int((Y == 1).sum())
 X = torch.randn(13, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+DATA = Points(X, Y)
 LOSSES = [SquaredHinge(), Square(0.5), Logistic(2.0)]
 
 
 def network(outputs=1, seed=1):
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, outputs)).double()
-
-
-def whole(x, y, anchor):
-    return torch.arange(len(anchor)), Batch(x, torch.arange(len(x)), y=y, anchor=anchor)
 
 
 def robust(h, y, loss, temperature):
@@ -51,39 +49,36 @@ def robust(h, y, loss, temperature):
 @pytest.mark.parametrize("temperature", [0.1, 1.0, 20.0])
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_one_way_equals_brute_force(loss, temperature):
-    objective = PartialAUC(network(), len(ANCHOR), loss=loss, temperature=temperature)
-    F = lambda: sum(robust(objective.model(X)[:, 0], Y, loss, temperature)) / len(ANCHOR)  # noqa: E731
-    check_exact(objective, *whole(X, Y, ANCHOR), F)
+    objective = PartialAUC(network(), DATA, loss=loss, temperature=temperature)
+    F = lambda: sum(robust(objective.model(X)[:, 0], Y, loss, temperature)) / POSITIVES  # noqa: E731
+    check_everywhere(objective, F)
 
 
 @pytest.mark.parametrize("start", [0.0, 1.3, -9.0])
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_two_way_equals_brute_force_with_its_trained_variable(loss, start):
-    objective = PartialAUC(
-        network(), len(ANCHOR), loss=loss, temperature=0.5, positive_temperature=0.3, start=start
-    ).double()
+    objective = PartialAUC(network(), DATA, loss=loss, temperature=0.5, positive_temperature=0.3, start=start)
 
     def F():
         total = 0.0
         for x in robust(objective.model(X)[:, 0], Y, loss, 0.5):
             t = (x - objective.v[0]) / 0.3
-            top = math.log(len(ANCHOR))
-            phi = t.exp() if t.item() <= top else len(ANCHOR) * (1 + t - top)
+            top = math.log(POSITIVES)
+            phi = t.exp() if t.item() <= top else POSITIVES * (1 + t - top)
             total = total + objective.v[0] + 0.3 * (phi - 1)
-        return total / len(ANCHOR)
+        return total / POSITIVES
 
-    check_exact(objective, *whole(X, Y, ANCHOR), F)
+    check_everywhere(objective, F)
 
 
 def test_two_way_at_the_best_v_is_the_log_of_the_mean_over_positives():
-    objective = PartialAUC(network(), len(ANCHOR), temperature=0.5, positive_temperature=0.2).double()
-    index, batch = whole(X, Y, ANCHOR)
+    objective = PartialAUC(network(), DATA, temperature=0.5, positive_temperature=0.2)
     x = torch.stack(robust(objective.model(X)[:, 0], Y, objective.loss, 0.5))
     best = 0.2 * ((x / 0.2).logsumexp(0) - math.log(len(x)))
     gradient = torch.autograd.grad(best, list(objective.model.parameters()))
     with torch.no_grad():
         objective.v.copy_(best)
-    F = objective.outer(index, objective(index, batch)).mean()
+    F = value(objective, *whole(objective))
     found = torch.autograd.grad(F, [*objective.model.parameters(), objective.v])
     torch.testing.assert_close(F, best, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(found[:-1], gradient, rtol=1e-10, atol=1e-10)
@@ -112,9 +107,8 @@ def test_many_labels_with_missing_ones(two_way):
     y = (torch.rand(13, 3, generator=generator) < 0.4).double()
     y[torch.rand(13, 3, generator=generator) < 0.3] = math.nan
     y[:2], y[2:4] = 1.0, 0.0
-    task, anchor = (y.T == 1).nonzero().unbind(1)
     options = {"temperature": 0.5, "positive_temperature": 0.3 if two_way else None, "start": 0.7}
-    objective = PartialAUC(network(3), len(anchor), block_task=task, **options).double()
+    objective = PartialAUC(network(3), Points(X, y), **options)
 
     def F():
         h, total = objective.model(X), 0.0
@@ -124,33 +118,32 @@ def test_many_labels_with_missing_ones(two_way):
             total = total + (soft_maximum(x, objective.v[t], 0.3, len(x)) if two_way else x).mean()
         return total / 3
 
-    check_exact(objective, *whole(X, y, anchor), F)
+    check_everywhere(objective, F)
 
 
 @pytest.mark.parametrize("two_way", [False, True])
 def test_a_full_pass_in_chunks_adds_up_to_the_exact_value(two_way):
     options = {"temperature": 0.2, "positive_temperature": 0.3 if two_way else None}
-    objective = PartialAUC(network(), len(ANCHOR), **options).double()
+    objective = PartialAUC(network(), DATA, **options)
     negatives = (Y == 0).nonzero()[:, 0]
 
-    def full_pass():
-        for blocks in torch.arange(len(ANCHOR)).split(3):
+    def by_hand():
+        for blocks in torch.arange(POSITIVES).split(3):
             for rows in negatives.split(4):
-                ids = torch.cat([ANCHOR[blocks], rows])
+                ids = torch.cat([objective.block_example[blocks], rows])
                 weight = torch.full((len(ids),), 1 / len(negatives), dtype=torch.float64)
-                yield blocks, Batch(X[ids], ids, y=Y[ids], anchor=torch.arange(len(blocks)), weight=weight)
+                yield blocks, hand_made(objective, blocks, ids, weight=weight)
 
-    check_full_pass(objective, *whole(X, Y, ANCHOR), full_pass)
+    for full_pass in (by_hand, pairs_of(objective, 4)):
+        check_full_pass(objective, *whole(objective), full_pass)
 
 
 # ---- properties -----------------------------------------------------------------------------------------
 
 
 def F_of(h, y, **options):
-    anchor = (y == 1).nonzero()[:, 0]
-    objective = PartialAUC(Scores(h), len(anchor), **options)
-    index, batch = whole(torch.arange(len(h)), y, anchor)
-    return objective.outer(index, objective(index, batch)).mean().item()
+    objective = PartialAUC(Scores(h), Points(torch.arange(len(h)), y), **options)
+    return value(objective, *whole(objective)).item()
 
 
 @settings(deadline=None, max_examples=25)
@@ -195,6 +188,7 @@ def test_large_temperatures_give_the_mean_and_small_ones_the_hardest_negative():
 
 M, N = 10, 30  # m/B1 = 10
 LABELS = (torch.arange(N) < M).long()
+LARGER = Points(torch.arange(N), LABELS)
 HARD = [
     (0.01, SquaredHinge(), 0.25, 3e-3),  # l/lambda from 0 to 400
     (0.01, Square(0.0), 0.5, 3e-3),
@@ -203,9 +197,8 @@ HARD = [
 ]
 
 
-def steps(count=40, seed=0):
-    for index, ids in draws(torch.arange(M), torch.arange(M, N), count, seed=seed):
-        yield index, Batch(ids, ids, y=LABELS[ids], anchor=torch.arange(len(index)))
+def steps(objective, count=40):
+    return draws(objective, torch.arange(M, N), count)
 
 
 def hard_scores(spread, loss, temperature):
@@ -222,8 +215,9 @@ def test_one_way_in_single_precision_equals_the_reference(temperature, loss, spr
         return (loss(w[rows] - w[i]) / temperature).exp().mean(0, keepdim=True)
 
     problem = Literal(inner, lambda i, u: temperature * u.log().sum(), M, 1, (N,))
-    objective = PartialAUC(Scores(hard_scores(spread, loss, temperature)), M, loss=loss, temperature=temperature)
-    assert against_reference(name, objective, problem, steps(), lr) <= 1e-4
+    scores = hard_scores(spread, loss, temperature)
+    objective = PartialAUC(Scores(scores), LARGER, loss=loss, temperature=temperature)
+    assert against_reference(name, objective, problem, steps(objective), lr) <= 1e-4
 
 
 @pytest.mark.parametrize(("name", "start"), [("sox", 0.0), ("msvr-v1", 4.0), ("msvr-v2", -4.0), ("msvr-v2", 4.0)])
@@ -233,9 +227,9 @@ def test_two_way_in_single_precision_equals_double(temperature, loss, spread, lr
 
     def make(dtype):
         options = {"loss": loss, "temperature": temperature, "positive_temperature": 0.01, "start": start}
-        return PartialAUC(Scores(h), M, **options).to(dtype)
+        return PartialAUC(Scores(h), LARGER, **options).to(dtype)
 
-    assert against_double(name, make, steps(30), lr) <= 1e-4
+    assert against_double(name, make, steps(make(torch.float32), 30), lr) <= 1e-4
 
 
 @pytest.mark.parametrize("two_way", [None, 0.01])
@@ -243,10 +237,10 @@ def test_two_way_in_single_precision_equals_double(temperature, loss, spread, lr
 def test_extreme_scores_stay_finite(sign, two_way):
     """Differences of 400 at lambda = 0.01: exponents of +-40000."""
     h = torch.where(LABELS == 1, sign * 400.0, 0.0)
-    objective = PartialAUC(Scores(h), M, loss=Logistic(), temperature=0.01, positive_temperature=two_way)
+    objective = PartialAUC(Scores(h), LARGER, loss=Logistic(), temperature=0.01, positive_temperature=two_way)
     optimizer = torch.optim.SGD(objective.parameters(), lr=1.0)
     solver = fcco.Solver(objective, optimizer, fcco.msvr_v2(alpha=0.3, beta=0.3))
-    for index, batch in steps(5):
+    for index, batch in steps(objective, 5):
         report = solver.step(index, batch)
         assert math.isfinite(report.value)
         assert all(bool(torch.isfinite(part).all()) for part in solver.z)
@@ -257,9 +251,11 @@ def test_extreme_scores_stay_finite(sign, two_way):
 
 def test_what_is_wrong_is_named():
     with pytest.raises(ValueError, match="temperature must be > 0"):
-        PartialAUC(network(), 4, temperature=0.0)
+        PartialAUC(network(), DATA, temperature=0.0)
     with pytest.raises(ValueError, match="positive_temperature must be > 0"):
-        PartialAUC(network(), 4, positive_temperature=-1.0)
-    objective = PartialAUC(network(), 4)
+        PartialAUC(network(), DATA, positive_temperature=-1.0)
+    with pytest.raises(TypeError, match=r"PartialAUC needs fcco\.data\.Points, got Tasks"):
+        PartialAUC(network(), Tasks(X, Y))
+    objective = PartialAUC(network(), DATA)
     with pytest.raises(ValueError, match="no negatives for block 0"):
-        objective(torch.arange(4), Batch(X[ANCHOR], ANCHOR, y=Y[ANCHOR], anchor=torch.arange(4)))
+        objective(torch.arange(4), hand_made(objective, torch.arange(4), objective.block_example))

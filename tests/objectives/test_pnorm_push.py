@@ -1,6 +1,7 @@
 """PNormPush, the power and its logarithm: brute force over all pairs, limits, numbers that stay finite."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,32 +10,29 @@ from hypothesis import strategies as st
 from torch import nn
 
 import fcco
-from fcco.objectives._pnorm_push import Exponential, PNormPush
-from fcco.objectives._surrogates import Logistic, Square, SquaredHinge
-from fcco.sampling.batch import Batch
+from fcco.data import Groups, Points
+from fcco.objectives import Exponential, Logistic, PNormPush, Square, SquaredHinge
 from tests.objectives.literal import (
     Literal,
     Scores,
     against_double,
     against_reference,
-    check_exact,
+    check_everywhere,
     check_full_pass,
     draws,
 )
+from tests.objectives.tools import hand_made, pairs_of, value, whole
 
 Y = torch.tensor([1, 0, 0, 1, 1, 0, 0, 0, 1, 0, 0])
-ANCHOR = (Y == 0).nonzero()[:, 0]
+NEGATIVES = int((Y == 0).sum())
 X = torch.randn(11, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+DATA = Points(X, Y)
 LOSSES = [SquaredHinge(), Square(0.5), Logistic(), Logistic(2.0), Exponential(), Exponential(0.5)]
 
 
 def network(outputs=1, seed=1):
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, outputs)).double()
-
-
-def whole(x, y, anchor):
-    return torch.arange(len(anchor)), Batch(x, torch.arange(len(x)), y=y, anchor=anchor)
 
 
 def brute(h, y, loss, p):
@@ -48,14 +46,14 @@ def brute(h, y, loss, p):
 @pytest.mark.parametrize("p", [1, 2.0, 5.5])
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_it_equals_brute_force(loss, p):
-    objective = PNormPush(network(), len(ANCHOR), p=p, loss=loss)
+    objective = PNormPush(network(), DATA, p=p, loss=loss)
     F = lambda: brute(objective.model(X)[:, 0], Y, loss, p)  # noqa: E731
-    check_exact(objective, *whole(X, Y, ANCHOR), F)
+    check_everywhere(objective, F)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_its_logarithm_at_the_best_v(loss):
-    objective = PNormPush(network(), len(ANCHOR), p=3.0, loss=loss, logarithm=True).double()
+    objective = PNormPush(network(), DATA, p=3.0, loss=loss, logarithm=True)
     with torch.no_grad():
         objective.v.copy_(brute(objective.model(X)[:, 0], Y, loss, 3.0).log() / 3.0)
     v = objective.v.detach().clone()
@@ -63,11 +61,10 @@ def test_its_logarithm_at_the_best_v(loss):
     def F():  # v - v: at the best v the derivative is 0
         return brute(objective.model(X)[:, 0], Y, loss, 3.0).log() / 3.0 + 0.0 * objective.v.sum()
 
-    check_exact(objective, *whole(X, Y, ANCHOR), F)
+    check_everywhere(objective, F)
     with torch.no_grad():
         objective.v.copy_(v + 0.4)
-    index, batch = whole(X, Y, ANCHOR)
-    assert objective.outer(index, objective(index, batch)).mean() > F()
+    assert value(objective, *whole(objective)) > F()
 
 
 def test_many_labels_with_missing_ones():
@@ -75,8 +72,7 @@ def test_many_labels_with_missing_ones():
     y = (torch.rand(11, 3, generator=generator) < 0.4).double()
     y[torch.rand(11, 3, generator=generator) < 0.3] = math.nan
     y[:2], y[2:4] = 1.0, 0.0
-    task, anchor = (y.T == 0).nonzero().unbind(1)
-    objective = PNormPush(network(3), len(anchor), p=3.0, block_task=task)
+    objective = PNormPush(network(3), Points(X, y), p=3.0)
 
     def F():
         h, total = objective.model(X), 0.0
@@ -85,32 +81,31 @@ def test_many_labels_with_missing_ones():
             total = total + brute(h[known, t], y[known, t], objective.loss, 3.0)
         return total / 3
 
-    check_exact(objective, *whole(X, y, anchor), F)
+    check_everywhere(objective, F)
 
 
 @pytest.mark.parametrize("loss", [SquaredHinge(0.2), SquaredHinge(4.0), Logistic(), Exponential()], ids=str)
 def test_a_full_pass_in_chunks_adds_up_to_the_exact_value(loss):
-    objective = PNormPush(network(), len(ANCHOR), p=3.0, loss=loss)
+    objective = PNormPush(network(), DATA, p=3.0, loss=loss)
     positives = (Y == 1).nonzero()[:, 0]
 
-    def full_pass():
-        for blocks in torch.arange(len(ANCHOR)).split(3):
+    def by_hand():
+        for blocks in torch.arange(NEGATIVES).split(3):
             for rows in positives.split(3):
-                ids = torch.cat([ANCHOR[blocks], rows])
+                ids = torch.cat([objective.block_example[blocks], rows])
                 weight = torch.full((len(ids),), 1 / len(positives), dtype=torch.float64)
-                yield blocks, Batch(X[ids], ids, y=Y[ids], anchor=torch.arange(len(blocks)), weight=weight)
+                yield blocks, hand_made(objective, blocks, ids, weight=weight)
 
-    check_full_pass(objective, *whole(X, Y, ANCHOR), full_pass, zeros=loss == SquaredHinge(0.2))
+    for full_pass in (by_hand, pairs_of(objective, 4)):
+        check_full_pass(objective, *whole(objective), full_pass, zeros=loss == SquaredHinge(0.2))
 
 
 # ---- properties -----------------------------------------------------------------------------------------
 
 
 def F_of(h, y, **options):
-    anchor = (y == 0).nonzero()[:, 0]
-    objective = PNormPush(Scores(h), len(anchor), **options)
-    index, batch = whole(torch.arange(len(h)), y, anchor)
-    return objective.outer(index, objective(index, batch)).mean().item()
+    objective = PNormPush(Scores(h), Points(torch.arange(len(h)), y), **options)
+    return value(objective, *whole(objective)).item()
 
 
 @settings(deadline=None, max_examples=25)
@@ -156,11 +151,11 @@ def test_a_large_p_minds_the_top_of_the_list():
 
 M, N = 10, 25  # m/B1 = 10; the negatives come first
 LABELS = (torch.arange(N) >= M).long()
+LARGER = Points(torch.arange(N), LABELS)
 
 
-def steps(count=40, seed=0):
-    for index, ids in draws(torch.arange(M), torch.arange(M, N), count, seed=seed):
-        yield index, Batch(ids, ids, y=LABELS[ids], anchor=torch.arange(len(index)))
+def steps(objective, count=40):
+    return draws(objective, torch.arange(M, N), count)
 
 
 @pytest.mark.parametrize("name", ["sox", "msvr-v1", "msvr-v2"])
@@ -180,8 +175,8 @@ def test_single_precision_equals_the_reference(loss, p, spread, lr, name):
 
     problem = Literal(inner, lambda i, u: (u**p).sum(), M, 1, (N,))
     h = spread * torch.randn(N, generator=torch.Generator().manual_seed(0))
-    objective = PNormPush(Scores(h), M, p=p, loss=loss)
-    assert against_reference(name, objective, problem, steps(), lr) <= 1e-4
+    objective = PNormPush(Scores(h), LARGER, p=p, loss=loss)
+    assert against_reference(name, objective, problem, steps(objective), lr) <= 1e-4
 
 
 @pytest.mark.parametrize(("name", "start"), [("sox", 0.0), ("msvr-v1", 300.0), ("msvr-v2", -100.0), ("msvr-v2", 300.0)])
@@ -190,18 +185,18 @@ def test_the_logarithm_in_single_precision_equals_double(loss, start, name):
     h = 100.0 * torch.randn(N, generator=torch.Generator().manual_seed(0))  # exponents of +-400
 
     def make(dtype):
-        return PNormPush(Scores(h), M, p=4.0, loss=loss, logarithm=True, start=start).to(dtype)
+        return PNormPush(Scores(h), LARGER, p=4.0, loss=loss, logarithm=True, start=start).to(dtype)
 
-    assert against_double(name, make, steps(30), 0.3) <= 1e-4
+    assert against_double(name, make, steps(make(torch.float32), 30), 0.3) <= 1e-4
 
 
 def test_a_power_out_of_range_is_named_and_its_logarithm_is_not():
     h = torch.where(LABELS == 1, -400.0, 0.0)
     for logarithm in (False, True):
-        objective = PNormPush(Scores(h), M, p=2.0, loss=Exponential(), logarithm=logarithm)
+        objective = PNormPush(Scores(h), LARGER, p=2.0, loss=Exponential(), logarithm=logarithm)
         optimizer = torch.optim.SGD(objective.parameters(), lr=0.1)
         solver = fcco.Solver(objective, optimizer, fcco.msvr_v1(alpha=0.5, beta=0.5))
-        index, batch = next(steps(1))
+        index, batch = next(steps(objective, 1))
         if logarithm:
             assert math.isfinite(solver.step(index, batch).value)
         else:
@@ -212,20 +207,22 @@ def test_a_power_out_of_range_is_named_and_its_logarithm_is_not():
 def test_separated_data_stays_finite():
     for loss in (SquaredHinge(0.0), Logistic(), Exponential()):
         h = torch.where(LABELS == 1, 400.0, 0.0)
-        objective = PNormPush(Scores(h), M, p=2.0, loss=loss)
+        objective = PNormPush(Scores(h), LARGER, p=2.0, loss=loss)
         optimizer = torch.optim.SGD(objective.parameters(), lr=0.1)
         solver = fcco.Solver(objective, optimizer, fcco.msvr_v2(alpha=0.5, beta=0.5))
-        for index, batch in steps(5):
+        for index, batch in steps(objective, 5):
             assert solver.step(index, batch).value == 0.0
             assert torch.isfinite(solver.z[0]).all()
 
 
 def test_what_is_wrong_is_named():
     with pytest.raises(ValueError, match="p must be >= 1"):
-        PNormPush(network(), 4, p=0.5)
-    objective = PNormPush(network(), 7)
+        PNormPush(network(), DATA, p=0.5)
+    with pytest.raises(TypeError, match=r"PNormPush needs fcco\.data\.Points, got Groups"):
+        PNormPush(network(), Groups(X, Y, Y))
+    objective = PNormPush(network(), DATA)
     positives = (Y == 1).nonzero()[:, 0]
-    with pytest.raises(ValueError, match="must point at a negative example"):
-        objective(torch.arange(4), Batch(X, torch.arange(11), y=Y, anchor=positives))
+    with pytest.raises(ValueError, match="must point at each block's own example"):
+        objective(torch.arange(4), replace(whole(objective)[1], block_pos=positives))
     with pytest.raises(ValueError, match="no positives for block 0"):
-        objective(torch.arange(7), Batch(X[ANCHOR], ANCHOR, y=Y[ANCHOR], anchor=torch.arange(7)))
+        objective(torch.arange(7), hand_made(objective, torch.arange(7), objective.block_example))

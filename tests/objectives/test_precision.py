@@ -5,9 +5,10 @@ import torch
 from torch import nn
 
 import fcco
-from fcco.objectives import NCA, NDCG, AveragePrecision, MultiTaskAUC, smoothed
+from fcco.data import Examples, Queries, Tasks
+from fcco.objectives import NCA, NDCG, MultiTaskAUC, smoothed
 from fcco.objectives._smoothed import Hinge
-from fcco.sampling import Average, ExampleLoader, PointLoader, QueryItemLoader
+from tests.objectives.tools import pairs_of
 
 
 class Told(nn.Module):
@@ -22,11 +23,11 @@ class Told(nn.Module):
         return found if self.dtype is None else found.to(self.dtype)
 
 
-def diagnosed(objective, loader):
+def diagnosed(objective, blocks, samples):
     solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.0), fcco.bsgd())
-    for _ in range(2):
-        solver.step(*next(iter(loader)))
-    found = solver.diagnose(loader.full_pass)
+    for batch in objective.loader(blocks, samples, steps_per_epoch=2):
+        solver.step(batch.index, batch)
+    found = solver.diagnose(pairs_of(objective, 1024))
     return found.value, found.gradient_norm
 
 
@@ -37,10 +38,9 @@ def test_ndcg_of_half_precision_scores_is_ndcg_of_these_scores(scale):
     relevance, query = torch.randint(3, (60,), generator=generator), torch.arange(60) // 20
     gradients = []
     for dtype in (None, torch.bfloat16):
-        loader = QueryItemLoader(torch.arange(60), relevance, query, 4, 8, seed=0)
-        objective = NDCG(Told(h.clone(), dtype), relevance, query)
-        index, batch = next(iter(loader))
-        objective.outer(index, objective(index, batch)).sum().backward()
+        objective = NDCG(Told(h.clone(), dtype), Queries(torch.arange(60), query, relevance))
+        batch = next(iter(objective.loader(4, 8)))
+        objective.outer(batch.index, objective(batch.index, batch)).sum().backward()
         gradients.append(objective.model.outputs.grad)
     error = (gradients[1] - gradients[0]).norm() / gradients[0].norm()
     assert error < 0.01  # the gradient itself is rounded to half precision, once
@@ -53,10 +53,10 @@ def test_variances_of_half_precision_scores(offset):
     y = torch.randint(2, (200,), generator=generator)
     values = []
     for dtype in (torch.float64, torch.bfloat16):
-        loader = fcco.BlockLoader(torch.arange(200), y, 2, 20, seed=0)
-        objective = MultiTaskAUC(Told(h.clone(), dtype), num_tasks=2, trained_centers=False)
-        index, batch = next(iter(loader))
-        values.append(objective.outer(index, objective(index, batch).double()).detach())
+        data = Tasks(torch.arange(200), y, classes=(0, 1))
+        objective = MultiTaskAUC(Told(h.clone(), dtype), data, trained_centers=False)
+        batch = next(iter(objective.loader(2, 20)))
+        values.append(objective.outer(batch.index, objective(batch.index, batch).double()).detach())
     torch.testing.assert_close(values[1], values[0], rtol=1e-3, atol=1e-3)
 
 
@@ -69,15 +69,13 @@ def test_nca_of_features_that_are_far_apart(scale, memory):
     distance = torch.cdist(x, x).square().fill_diagonal_(torch.inf)
     same = y == y[:, None]
     wanted = torch.logsumexp(-distance, 1) - torch.logsumexp((-distance).masked_fill(~same, -torch.inf), 1)
-    objective = NCA(Told(x), y, log_likelihood=True)
-    loader = ExampleLoader(torch.arange(40), 8, seed=0)
-    if memory:
+    objective = NCA(Told(x), Examples(torch.arange(40), y), log_likelihood=True)
+    if memory:  # the table's own value of F
         solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.0), fcco.output_memory())
-        table = fcco.memory.MemoryLoader(solver, loader)
-        table.score()
-        value = float(table.memory.phi.everything().f.mean())
+        for batch in solver.loader(blocks=8, samples=0, steps_per_epoch=40):
+            value = solver.step(batch).value
     else:
-        value, norm = diagnosed(objective, loader)
+        value, norm = diagnosed(objective, 8, 0)
         assert norm > 0.0
     assert value == pytest.approx(float(wanted.mean()), rel=1e-9)
 
@@ -92,12 +90,3 @@ def test_smoothed_slopes_in_single_precision(u, rho):
         assert f.dtype == torch.float32
         f.sum().backward()
         assert float(at.grad) == pytest.approx(1.0, rel=1e-4)
-
-
-def test_num_blocks_is_the_loaders():
-    x, y = torch.randn(30, 3), (torch.arange(30) < 6).long()
-    loader = PointLoader(x, y, 2, 4, average=Average.ALL, seed=0)
-    objective = AveragePrecision(nn.Linear(3, 1), num_blocks=len(x))
-    solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.1), fcco.soap(beta=0.5))
-    with pytest.raises(ValueError, match="num_blocks must be 6, as the loader counts, got 30"):
-        solver.step(*next(iter(loader)))

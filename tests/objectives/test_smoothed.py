@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 import fcco
-from fcco.objectives._average_precision import AveragePrecision
-from fcco.objectives._multitask_auc import MultiTaskAUC
-from fcco.objectives._smoothed import CVaR, Hinge, Max, Smoothed, smoothed
-from fcco.objectives._surrogates import Square, SquaredHinge
-from tests.objectives.literal import check_exact, check_full_pass
+from fcco.data import Points, Tasks
+from fcco.objectives import AveragePrecision, MultiTaskAUC, Square, SquaredHinge, smoothed
+from fcco.objectives._smoothed import CVaR, Hinge, Max, Smoothed
+from tests.objectives.literal import check_everywhere, check_exact, check_full_pass
+from tests.objectives.tools import value, whole
 
 M, D = 5, 3
 A = torch.randn(M, 4, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -219,18 +219,41 @@ def test_the_paper_objective_smoothed_equals_brute_force():
     torch.manual_seed(0)
     model = nn.Linear(3, 2).double()
     x, y = torch.randn(9, 3, dtype=torch.float64), torch.arange(9) % 2
-    plain = MultiTaskAUC(model, num_tasks=2, loss=Square(1.0)).double()
-    index, batch = torch.arange(2), fcco.Batch(x, torch.arange(9), y=y)
+    data = Tasks(x, y, classes=(0, 1))
+    plain = MultiTaskAUC(model, data, loss=Square(1.0))
 
     def F():
-        u = plain(index, batch)
+        u = plain(*whole(plain))
         return (u[:, 0] + u[:, 1] - 1 / 4 + 4 / 6 * (1 + u[:, 2]).square()).mean()
 
     objective = smoothed(plain, 4.0)
-    check_exact(objective, index, batch, F)
-    smooth = smoothed(MultiTaskAUC(model, num_tasks=2, loss=SquaredHinge()).double(), 1e9)
-    F = lambda: smooth.objective.outer(index, smooth.objective(index, batch)).mean()  # noqa: E731
-    check_exact(smooth, index, batch, F, tolerance=1e-7)
+    check_everywhere(objective, F)
+    smooth = smoothed(MultiTaskAUC(model, data, loss=SquaredHinge()), 1e9)
+    F = lambda: value(smooth.objective, *whole(plain))  # noqa: E731
+    check_everywhere(smooth, F, tolerance=1e-7)
+
+
+def test_data_and_loaders_are_the_objectives_own_where_it_has_such():
+    plain = MultiTaskAUC(nn.Linear(3, 1), Tasks(torch.randn(6, 3), torch.arange(6) % 2))
+    objective = smoothed(plain, 2.0)
+    assert objective.data is plain.data
+    assert objective.blocks is plain.blocks
+    batch = next(iter(objective.loader(1, 4)))
+    assert objective(batch.index, batch).shape == (1, 3)
+    own = smoothed(Problem(Hinge()), 2.0)
+    for name in ("data", "blocks", "loader", "full_pass", "complete"):
+        assert hasattr(objective, name)
+        assert not hasattr(own, name)
+
+
+def test_constants_name_the_objectives_own_and_the_smoothing():
+    plain = MultiTaskAUC(nn.Linear(3, 1), Tasks(torch.randn(6, 3), torch.arange(6) % 2), loss=Square(0.5))
+    assert smoothed(plain, 2.0).constants() == plain.constants() | {
+        "rho": 2.0,
+        "prox": None,
+        "objective": "MultiTaskAUC",
+    }
+    assert smoothed(Problem(Hinge()), 3.0, prox=Hinge().prox).constants()["prox"] == "Hinge.prox"
 
 
 def test_a_full_pass_in_chunks_adds_up_to_the_exact_value():
@@ -264,9 +287,9 @@ def test_the_outer_function_of_a_functional_objective_brings_its_prox():
     cvar = CVaR(0.5)
     kinked = fcco.objective(lambda i, x: x * w, cvar, num_blocks=4, parameters=[w])
     objective = smoothed(kinked, 10.0)
-    assert objective._prox == cvar.prox
+    assert objective.prox == cvar.prox
     assert any(p is cvar.threshold for p in objective.parameters())
-    assert smoothed(Problem(Hinge()), 1.0)._prox is None
+    assert smoothed(Problem(Hinge()), 1.0).prox is None
 
     class WithProx(Problem):
         def prox(self, index, u, rho):
@@ -321,7 +344,7 @@ def test_state_goes_along_and_steps_are_counted():
 
 def test_what_cannot_be_smoothed_is_refused_by_name():
     with pytest.raises(ValueError, match="AveragePrecision tracks log u"):
-        smoothed(AveragePrecision(nn.Linear(2, 1), 3), 1.0)
+        smoothed(AveragePrecision(nn.Linear(2, 1), Points(torch.randn(3, 2), [1, 0, 1])), 1.0)
     with pytest.raises(TypeError, match="objective must be an Objective"):
         smoothed(nn.Linear(2, 1), 1.0)
     with pytest.raises(ValueError, match="rho must be > 0"):

@@ -58,6 +58,7 @@ class Loader:
 
     Attributes:
         batch_size: K, examples per batch of this rank (of the ordinary ones).
+        large_batch_size: K of the large ones; None: there are none.
 
     Example:
         >>> from fcco.data import PointBlocks, Points
@@ -96,6 +97,9 @@ class Loader:
         self.share = share_of(self.num_blocks, blocks)
         structure.check(self.share, samples)
         self.batch_size = structure.batch_size_of(self.share, samples)
+        self.large_batch_size: int | None = None
+        if self.large is not None:
+            self.large_batch_size = structure.batch_size_of(*self._sizes(0))
         if steps_per_epoch is None:
             steps_per_epoch = max(1, self.num_examples // (self.batch_size * self.share.world))
         self.steps_per_epoch = checks.positive_int("steps_per_epoch", steps_per_epoch)
@@ -143,7 +147,7 @@ class Loader:
     def _plans(self, steps: int) -> Iterator[Plan]:
         generator = torch.Generator(self.device)
         generator.set_state(self._random)
-        first = self._batches
+        first = self._batches  # plans run ahead of what is handed out, so they count by themselves
         for number in range(first, first + steps):
             share, samples = self._sizes(number)
             index = share.draw(generator)
@@ -188,12 +192,14 @@ class Loader:
         if missing:
             raise ValueError(f"the state is not one of a loader: it lacks {', '.join(missing)}")
         _check_kind(dict(state["kind"]), self.kind())
-        rank, saved = self.share.rank, state["random"]
+        rank = self.share.rank
+        saved = state["random"]
         if saved[0].shape != self._random.shape:
             raise ValueError(f"the state comes from another kind of device; this loader draws on {self.device}")
         if rank < len(saved):
             self._random = saved[rank].cpu().clone()
         else:
+            # A rank that was not there before: a stream of its own that no earlier step of this run has used.
             fresh = self._seed + 1_000_033 * (state["epoch"] * self.steps_per_epoch + state["step"] + 1)
             self._random = torch.Generator(self.device).manual_seed(fresh % 2**63).get_state()
         self._epoch = state["epoch"]

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from fcco.solver._solver import Solver
+from fcco.data import Batch
+from fcco.solver import Solver
 
 
 def check_solver(solver: Any, model: nn.Module) -> None:
@@ -17,9 +18,9 @@ def check_solver(solver: Any, model: nn.Module) -> None:
     known = {id(p) for p in model.parameters()}
     if any(id(p) not in known for p in solver.parameters):
         raise ValueError("the solver trains parameters that the model does not have: make the objective a part of it")
-    if solver.parameters[0].device != solver.table.device:
+    if solver.parameters[0].device != solver.device:
         raise ValueError(
-            f"the solver was made on {solver.table.device}, the objective is on {solver.parameters[0].device}: "
+            f"the solver was made on {solver.device}, the objective is on {solver.parameters[0].device}: "
             "move the objective first, then make the Solver"
         )
 
@@ -32,6 +33,13 @@ def check_loader(loader: Any) -> None:
         raise TypeError(f"loader must have state_dict and load_state_dict, got {type(loader).__name__}")
     if "step" not in loader.state_dict():
         raise TypeError(f"the state_dict of a {type(loader).__name__} must tell 'step', its place in the epoch")
+
+
+def as_arguments(batch: Any) -> tuple[Any, ...]:
+    """The arguments of ``solver.step`` from what a loader yields: a batch, or ``(index, *data)``."""
+    if isinstance(batch, Batch):
+        return (batch,)
+    return tuple(batch)
 
 
 def at_next_epoch(state: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from accelerate import Accelerator, DistributedType
 
 from fcco.checkpoint import Stateful
-from fcco.solver._solver import Solver
+from fcco.solver import Solver
 
 _WHOLE = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
 
@@ -26,14 +26,14 @@ def register(accelerator: Accelerator, solver: Solver, *parts: Stateful) -> None
         >>> import torch, fcco
         >>> accelerator = Accelerator(cpu=True)
         >>> x, y = torch.randn(1000, 20), torch.randint(10, (1000,))
-        >>> loader = fcco.BlockLoader(x, y, blocks_per_step=5, samples_per_block=32)
         >>> network = accelerator.prepare(torch.nn.Linear(20, 10))
-        >>> objective = fcco.objectives.MultiTaskAUC(network, num_tasks=10)
+        >>> objective = fcco.objectives.MultiTaskAUC(network, fcco.data.Tasks(x, y))
         >>> optimizer = torch.optim.Adam(objective.parameters(), lr=1e-3)
         >>> solver = fcco.Solver(objective, optimizer, fcco.msvr_v2(alpha=0.1, beta=0.1))
+        >>> loader = solver.loader(blocks=5, samples=32)
         >>> register(accelerator, solver, loader)
-        >>> for index, batch in loader:
-        ...     report = solver.step(index, batch.to(accelerator.device))
+        >>> for batch in loader:
+        ...     report = solver.step(batch)
         >>> report.step
         6
     """
@@ -48,6 +48,6 @@ def register(accelerator: Accelerator, solver: Solver, *parts: Stateful) -> None
     if accelerator.distributed_type not in _WHOLE:
         given = accelerator.distributed_type.value
         raise ValueError(f"distributed_type {given} is not supported: the solver needs whole parameters on every rank")
-    if solver.table.device.type != accelerator.device.type:
-        raise ValueError(f"the solver was made on {solver.table.device}, the accelerator uses {accelerator.device}")
+    if solver.device.type != accelerator.device.type:
+        raise ValueError(f"the solver was made on {solver.device}, the accelerator uses {accelerator.device}")
     accelerator.register_for_checkpointing(solver, *parts)

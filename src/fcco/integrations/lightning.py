@@ -8,9 +8,8 @@ import lightning.pytorch as pl
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from fcco.integrations._checks import at_next_epoch, check_loader, check_solver
-from fcco.solver._report import Report
-from fcco.solver._solver import Solver
+from fcco.integrations._checks import as_arguments, at_next_epoch, check_loader, check_solver
+from fcco.solver import Report, Solver
 
 if tuple(int(part) for part in pl.__version__.split(".")[:2]) < (2, 5):
     raise ImportError(f"lightning 2.5 or later is needed, got {pl.__version__}: earlier ones miscount a resumed epoch")
@@ -23,9 +22,9 @@ class SolverModule(pl.LightningModule):
     """A LightningModule that trains by a :class:`fcco.Solver`; write its ``configure_optimizers``.
 
     ``configure_optimizers`` sets ``self.solver`` and ``self.loader`` (a loader of fcco, or anything that has a length,
-    yields ``(index, *data)`` and can say in ``state_dict()["step"]`` how far in its epoch it is) and returns what
-    Lightning wants: the solver's optimizer, alone or with learning-rate schedulers. Lightning calls it when ranks and
-    devices are known, so make the loader there too. Schedulers are stepped here, by their interval and frequency.
+    yields batches or ``(index, *data)`` and can say in ``state_dict()["step"]`` how far in its epoch it is) and returns
+    what Lightning wants: the solver's optimizer, alone or with learning-rate schedulers. Lightning calls it when ranks
+    and devices are known, so make the loader there too. Schedulers are stepped here, by their interval and frequency.
 
     Lightning's checkpoints then hold everything: ``trainer.fit(module, ckpt_path=...)`` goes on bit for bit, in the
     middle of an epoch too. The random numbers inside steps are a stream of their own: a validation between two steps
@@ -36,13 +35,13 @@ class SolverModule(pl.LightningModule):
         >>> class Classifier(SolverModule):
         ...     def __init__(self, x, y):
         ...         super().__init__()
-        ...         self.x, self.y = x, y
-        ...         self.objective = fcco.objectives.MultiTaskAUC(torch.nn.Linear(20, 10), num_tasks=10)
+        ...         data = fcco.data.Tasks(x, y)
+        ...         self.objective = fcco.objectives.MultiTaskAUC(torch.nn.Linear(20, 10), data)
         ...
         ...     def configure_optimizers(self):
-        ...         self.loader = fcco.BlockLoader(self.x, self.y, blocks_per_step=5, samples_per_block=32)
         ...         optimizer = torch.optim.Adam(self.objective.parameters(), lr=1e-3)
         ...         self.solver = fcco.Solver(self.objective, optimizer, fcco.msvr_v2(alpha=0.1, beta=0.1))
+        ...         self.loader = self.solver.loader(blocks=5, samples=32)
         ...         return optimizer
         >>> module = Classifier(torch.randn(1000, 20), torch.randint(10, (1000,)))
         >>> quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
@@ -72,17 +71,16 @@ class SolverModule(pl.LightningModule):
         """One step of the solver, then of the schedulers."""
         if not self._ready:
             raise RuntimeError(f"{type(self).__name__}.on_train_start must call super().on_train_start()")
-        index, *data = batch
-        solver, optimizer = self.solver, self.solver.optimizer
+        arguments = as_arguments(batch)
         self._own_random()
-        solver.optimizer = self.optimizers()  # Lightning counts the steps that it takes
         try:
-            report = solver.step(index, *data)
+            with self.solver.gradient(*arguments) as pending:
+                if not pending.skipped:
+                    self.optimizers().step()  # Lightning counts the steps that it takes
         finally:
-            solver.optimizer = optimizer
-            self._random = solver._evaluator.module_state.randomness.capture()
-        self._schedule(report)
-        self.log_report(report)
+            self._random = self.solver.randomness.capture()
+        self._schedule(pending.report)
+        self.log_report(pending.report)
 
     def log_report(self, report: Report) -> None:
         """What is logged of a step; override it to log something else."""
@@ -132,11 +130,11 @@ class SolverModule(pl.LightningModule):
         restored = {"objective": solver.objective.state_dict(), "optimizer": solver.optimizer.state_dict()}
         solver.load_state_dict(saved["solver"] | restored)
         self.loader.load_state_dict(saved["loader"])
-        self._random = solver._evaluator.module_state.randomness.capture()
+        self._random = solver.randomness.capture()
 
     def _own_random(self) -> None:
         if self._random is not None:
-            self.solver._evaluator.module_state.randomness.restore(self._random)
+            self.solver.randomness.restore(self._random)
 
     # ------------------------------------------------------------------ refusing
 

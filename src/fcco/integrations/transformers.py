@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, final
 
@@ -13,9 +13,8 @@ from transformers import EvalPrediction, Trainer, TrainerCallback, TrainerState,
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
 from fcco import checkpoint
-from fcco.integrations._checks import at_next_epoch, check_loader, check_solver
-from fcco.solver._report import Report
-from fcco.solver._solver import Solver
+from fcco.integrations._checks import as_arguments, at_next_epoch, check_loader, check_solver
+from fcco.solver import Report, Solver
 
 FILE = "fcco.pt"  # beside Trainer's own files in a checkpoint's folder
 _REFUSED = {
@@ -36,7 +35,7 @@ class SolverTrainer(Trainer):
 
     Args:
         solver: made when ``args`` was (which joins the ranks), with the objective on ``args.device``.
-        loader: a loader of fcco, or anything that has a length, yields ``(index, *data)`` and can say in
+        loader: a loader of fcco, or anything that has a length, yields batches or ``(index, *data)`` and can say in
             ``state_dict()["step"]`` how far in its epoch it is; its length is an epoch's.
         args: Trainer's; what it says of the optimizer (``learning_rate``, ``weight_decay``, ``optim``) and of batches
             means nothing here: the solver and the loader have their own.
@@ -47,10 +46,10 @@ class SolverTrainer(Trainer):
     Example:
         >>> import tempfile, torch, fcco
         >>> x, y = torch.randn(1000, 20), torch.randint(10, (1000,))
-        >>> loader = fcco.BlockLoader(x, y, blocks_per_step=5, samples_per_block=32)
-        >>> objective = fcco.objectives.MultiTaskAUC(torch.nn.Linear(20, 10), num_tasks=10)
+        >>> objective = fcco.objectives.MultiTaskAUC(torch.nn.Linear(20, 10), fcco.data.Tasks(x, y))
         >>> optimizer = torch.optim.AdamW(objective.parameters(), lr=1e-3)
         >>> solver = fcco.Solver(objective, optimizer, fcco.msvr_v2(alpha=0.1, beta=0.1))
+        >>> loader = solver.loader(blocks=5, samples=32)
         >>> quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True}
         >>> args = TrainingArguments(tempfile.mkdtemp(), max_steps=4, save_strategy="no", **quiet)
         >>> SolverTrainer(solver, loader, args).train().global_step
@@ -95,22 +94,20 @@ class SolverTrainer(Trainer):
         return cls.prediction_step is not Trainer.prediction_step or cls.evaluate is not Trainer.evaluate
 
     def get_train_dataloader(self) -> Any:
-        """The loader as it is: its draws are each rank's own already."""
-        return self.loader
+        """The loader: its draws are each rank's own already."""
+        return _AsTuples(self.loader)
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """A step of the solver up to z in ``p.grad``; Trainer's loop takes the optimizer's step right after."""
-        index, *data = (part.to(self.args.device) if hasattr(part, "to") else part for part in inputs)
-        solver, optimizer = self.solver, self.solver.optimizer
+        arguments = [part.to(self.args.device) if hasattr(part, "to") else part for part in inputs]
         model.train()
-        solver.optimizer = _Later()  # type: ignore[assignment]
-        try:
-            with self.accelerator.autocast():
-                self.report = solver.step(index, *data)
-        finally:
-            solver.optimizer = optimizer
-        value = self.report.f
-        return torch.tensor(torch.nan, device=self.args.device) if value is None else value.mean()
+        with self.accelerator.autocast(), self.solver.gradient(*arguments) as pending:
+            pass  # z stays in p.grad, for Trainer to clip
+        self.report = pending.report
+        if pending.report.f is None:
+            self.solver.optimizer.zero_grad()  # a skipped step: nothing for Trainer's optimizer to do
+            return torch.tensor(torch.nan, device=self.args.device)
+        return pending.report.f.mean()
 
     def log(self, logs: dict[str, float], *args: Any) -> None:
         """Trainer's figures of a step, with the solver's."""
@@ -131,10 +128,17 @@ class SolverTrainer(Trainer):
 
 
 @final
-class _Later:
-    """In the optimizer's place during the solver's step: Trainer takes the step itself."""
+class _AsTuples:
+    """A loader's batches as the arguments of ``solver.step``: Trainer looks for labels *in* what it is handed."""
 
-    def step(self) -> None: ...
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return map(as_arguments, self._loader)
 
 
 @final
@@ -154,7 +158,7 @@ class _Resume(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         if self._path is None:
             return
-        checkpoint.load(self._path, self._solver, self._loader)
+        checkpoint.load(self._path, solver=self._solver, loader=self._loader)
         if state.global_step % len(self._loader) == 0:
             self._loader.load_state_dict(at_next_epoch(self._loader.state_dict()))
 
@@ -165,7 +169,7 @@ class _Resume(TrainerCallback):
 
     def on_save(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         folder = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
-        checkpoint.save(folder / FILE, self._solver, self._loader)
+        checkpoint.save(folder / FILE, solver=self._solver, loader=self._loader)
 
 
 def _refuse(args: TrainingArguments, scheduler: Any) -> None:
@@ -176,6 +180,8 @@ def _refuse(args: TrainingArguments, scheduler: Any) -> None:
         given = args.gradient_accumulation_steps
         raise ValueError(f"gradient_accumulation_steps must be 1, got {given}: a step is one draw of blocks, draw more")
     if args.n_gpu > 1:
-        raise ValueError(f"{args.n_gpu} devices in one process are not supported: start a process a device (torchrun)")
+        raise ValueError(
+            f"{args.n_gpu} devices in one process are not supported: start one process per device (torchrun)"
+        )
     if isinstance(scheduler, ReduceLROnPlateau):
         raise ValueError("ReduceLROnPlateau is not supported: schedulers step after the solver, without a metric")

@@ -1,4 +1,4 @@
-"""From the words of a command line to what they ask for, and every failure to one line and an exit code."""
+"""From the arguments of a command line to what they ask for; every failure to one line and an exit code."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ COMMANDS: dict[str, Command] = {
     "objectives": Command(commands.ObjectivesCommand, commands.run_objectives),
     "data": Command(commands.DataCommand, commands.run_data),
 }
-#: These read their own words.
+#: These parse their own arguments.
 HANDED_ON: dict[str, Callable[[list[str]], int]] = {"rates": commands.run_rates, "bench": commands.run_bench}
 
 
-def run(arguments: list[str]) -> int:
+def run(argv: list[str]) -> int:
     """Run a command; returns the exit code: 2 for what the user can mend, 3 for a run that diverged, 128 + signal."""
     try:
-        with _warnings_in_a_line():
-            return _run(arguments)
-    except DataMissing as error:  # lists the files, a line each
+        with _one_line_warnings():
+            return _run(argv)
+    except DataMissing as error:  # lists the files, one per line
         return _fail(str(error), 2)
     except (LabError, DataError, CheckpointError) as error:
         return _fail(one_line(error), 2)
@@ -76,37 +76,40 @@ def run(arguments: list[str]) -> int:
         return _fail(in_words(error), 2)
 
 
-def _run(arguments: list[str]) -> int:
-    name = arguments[0] if arguments else "--help"
+def _run(argv: list[str]) -> int:
+    if not argv:
+        argv = ["--help"]
+    name = argv[0]
     if name == "--version":
         sys.stdout.write(f"fcco {__version__}, torch {torch.__version__}\n")
         return 0
     if name in HANDED_ON:
-        return HANDED_ON[name](arguments[1:])
+        return HANDED_ON[name](argv[1:])
     if not name.startswith("-") and name not in COMMANDS:
         known = [*COMMANDS, *HANDED_ON]
         raise LabError(f"unknown command {name!r}{nearest(name, known)}; known: {', '.join(known)}")
     if name.startswith("-"):
-        name, chosen = _everything(arguments)
+        name, chosen = _all_commands(argv)
     else:
-        chosen = _parsed(name, arguments[1:])
+        chosen = _parsed(name, argv[1:])
     COMMANDS[name].run(chosen, Console())
     return 0
 
 
-def _parsed(name: str, words: Sequence[str]) -> Any:
+def _parsed(name: str, argv: Sequence[str]) -> Any:
     command = COMMANDS[name]
-    default = {} if command.defaults is None else {"default": command.defaults(words)}
-    return _one_line_errors(lambda: tyro.cli(command.kind, prog=f"fcco {name}", args=words, **default))
+    options: dict[str, Any] = {}
+    if command.defaults is not None:
+        options["default"] = command.defaults(argv)
+    return _one_line_errors(lambda: tyro.cli(command.kind, prog=f"fcco {name}", args=argv, **options))
 
 
-def _everything(arguments: list[str]) -> tuple[str, Any]:
+def _all_commands(argv: list[str]) -> tuple[str, Any]:
     """All commands at once: for --help and for shell completion."""
     handed = {name: _described(function) for name, function in HANDED_ON.items()}
     kinds: dict[str, Any] = {name: command.kind for name, command in COMMANDS.items()} | handed
-    words = arguments or ["--help"]
     chosen = _one_line_errors(
-        lambda: tyro.extras.subcommand_cli_from_dict(kinds, prog="fcco", description=DESCRIPTION, args=words)
+        lambda: tyro.extras.subcommand_cli_from_dict(kinds, prog="fcco", description=DESCRIPTION, args=argv)
     )
     return next((name for name, kind in kinds.items() if isinstance(chosen, kind)), "demo"), chosen
 
@@ -117,12 +120,12 @@ Shell completion: fcco --tyro-print-completion bash (or zsh, tcsh) prints the sc
 
 
 def _described(function: Callable[[list[str]], int]) -> type:
-    """A stand-in for a command that reads its own words, so that the help lists it."""
+    """A stand-in for a command that parses its own arguments, so that the help lists it."""
     return dataclass(frozen=True)(type("Handed", (), {"__doc__": function.__doc__, "__annotations__": {}}))
 
 
 def _one_line_errors(parse: Callable[[], Any]) -> Any:
-    """What tyro says of wrong words, without its box."""
+    """What tyro says of wrong arguments, without its box."""
     caught = io.StringIO()
     try:
         with contextlib.redirect_stderr(caught):
@@ -152,14 +155,18 @@ def _unboxed(text: str) -> str:
     if not boxed:  # without a border the title stands inside
         parts = parts[1:] or parts
     message = " ".join(parts[0]).split(" Got errors:")[0]
-    meant = next((part[1].split()[0] for part in parts if part and part[0].startswith("Perhaps you meant")), None)
-    return (message or "the command line could not be read") + (f" (did you mean {meant}?)" if meant else "")
+    if not message:
+        message = "the command line could not be read"
+    for part in parts:
+        if part and part[0].startswith("Perhaps you meant"):
+            return f"{message} (did you mean {part[1].split()[0]}?)"
+    return message
 
 
 @contextlib.contextmanager
-def _warnings_in_a_line() -> Iterator[None]:
+def _one_line_warnings() -> Iterator[None]:
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        say(f"warning: {one_line(message) if isinstance(message, Warning) else message}")
+        say("warning: " + " ".join(str(message).split()))
 
     with warnings.catch_warnings():
         if not sys.warnoptions:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
     try:
         from fcco.lab.app import run
@@ -16,4 +16,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         sys.stderr.write(f"fcco: the command line needs {missing}: pip install 'fcco[lab]'\n")
         return 2
-    return run(list(sys.argv[1:] if arguments is None else arguments))
+    if argv is None:
+        argv = sys.argv[1:]
+    return run(list(argv))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import pkgutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +16,7 @@ from rich.table import Table
 
 import fcco
 from fcco.lab import datasets, reporting
-from fcco.lab.config import RECIPES, recipe_arguments
+from fcco.lab.config import recipe_arguments
 from fcco.lab.datasets.locate import cache_folder, data_folder, find_npz, find_release
 from fcco.lab.datasets.registry import SPECS, Spec
 from fcco.lab.errors import LabError, pick, refusing
@@ -36,15 +34,18 @@ class MethodsCommand:
 def run_methods(command: MethodsCommand, console: Console) -> None:
     """Print the table of methods."""
     if command.name is not None:
-        recipe = RECIPES[pick("method", command.name, RECIPES)]
+        recipe = fcco.METHODS[pick("method", command.name, fcco.METHODS)]
         console.print(f"fcco.{recipe.__name__}{inspect.signature(recipe)}", highlight=False, markup=False)
         console.print(inspect.getdoc(recipe) or "", highlight=False, markup=False)
         return
     table = Table("method", "rates", "lag", "what it is")
-    for name, recipe in RECIPES.items():
-        taken = recipe_arguments(name)
-        lag = str(taken["lag"].default) if "lag" in taken else ""
-        table.add_row(name, ", ".join(rate for rate in taken if rate != "lag"), lag, _first_line(recipe))
+    for name, recipe in fcco.METHODS.items():
+        taken = dict(recipe_arguments(name))
+        lag = taken.pop("lag", None)
+        published = ""
+        if lag is not None:
+            published = str(lag.default)
+        table.add_row(name, ", ".join(taken), published, _first_line(recipe))
     console.print(table)
 
 
@@ -55,20 +56,22 @@ class ObjectivesCommand:
 
 def run_objectives(command: ObjectivesCommand, console: Console) -> None:
     """Print the table of objectives."""
-    table = Table("objective", "module", "what it is")
-    for kind in sorted(_objectives(), key=lambda kind: kind.__module__ + kind.__name__):
-        table.add_row(kind.__name__, kind.__module__, _first_line(kind))
+    table = Table("objective", "data", "what it is")
+    for name in sorted(fcco.objectives.__all__):
+        kind = getattr(fcco.objectives, name)
+        if inspect.isclass(kind) and issubclass(kind, fcco.objectives.OutputObjective) and _takes_data(kind):
+            table.add_row(name, f"fcco.data.{_data_kind(kind)}", _first_line(kind))
     console.print(table)
 
 
-def _objectives() -> Iterator[type[fcco.Objective]]:
-    """Every objective in a module of fcco.objectives that is meant to be used as it is."""
-    for info in pkgutil.iter_modules(fcco.objectives.__path__):
-        module = importlib.import_module(f"fcco.objectives.{info.name}")
-        for kind in vars(module).values():
-            own = inspect.isclass(kind) and kind.__module__ == module.__name__ and not kind.__name__.startswith("_")
-            if own and issubclass(kind, fcco.Objective) and kind.outer is not fcco.Objective.outer:
-                yield kind
+def _takes_data(kind: type) -> bool:
+    """Whether an objective is ready to be used over data."""
+    return "data" in inspect.signature(kind).parameters
+
+
+def _data_kind(kind: type) -> str:
+    """The name of the structure that an objective takes."""
+    return str(inspect.signature(kind).parameters["data"].annotation)
 
 
 @dataclass(frozen=True)
@@ -99,15 +102,17 @@ def run_data(command: DataCommand, console: Console) -> None:
 
 def _at_hand(spec: Spec) -> str:
     """Where a data set's files lie."""
-    first = data_folder(None)
-    folders = [folder for folder in (first, cache_folder()) if folder is not None]
+    folders = [folder for folder in (data_folder(None), cache_folder()) if folder is not None]
     try:
-        release, npz = find_release(spec, folders), find_npz(spec, folders)
+        release = find_release(spec, folders)
+        npz = find_npz(spec, folders)
     except datasets.DataError as error:
         return str(error)
     if release is not None:
         return f"original files in {next(iter(release[1].values())).parent}"
-    return f"user-provided {npz}" if npz is not None else f"no; `fcco data {spec.name}` fetches it"
+    if npz is not None:
+        return f"user-provided {npz}"
+    return f"no; `fcco data {spec.name}` fetches it"
 
 
 @dataclass(frozen=True)
@@ -128,27 +133,27 @@ def run_report(command: ReportCommand, console: Console) -> None:
     """Write a report."""
     if not command.runs:
         raise LabError("name at least one run folder: fcco report RUN...")
-    out = command.runs[0] if command.out is None else command.out
+    out = command.out or command.runs[0]
     with refusing():
         page = reporting.write(command.runs, out, title=command.title, note=command.note)
     console.print(f"report: {page}", highlight=False, soft_wrap=True)
 
 
-def run_rates(words: list[str]) -> int:
+def run_rates(argv: list[str]) -> int:
     """Measure convergence rates against the paper's theorems; `fcco rates --help` for its own flags."""
     rates = importlib.import_module("fcco.lab.rates")
     entry = getattr(rates, "main", None)
     if entry is None:
         raise LabError("this version of fcco has no command for rates; use the module fcco.lab.rates")
-    return int(entry(words) or 0)
+    return int(entry(argv) or 0)
 
 
-def run_bench(words: list[str]) -> int:
+def run_bench(argv: list[str]) -> int:
     """Measure step times against a plain SGD step; `fcco bench --help` for its own flags."""
     script = Path(fcco.__file__).parents[2] / "benchmarks" / "step_time.py"
     if not script.is_file():
         raise LabError("fcco bench runs benchmarks/step_time.py, which only a checkout of the repository has")
-    return subprocess.run([sys.executable, str(script), *words], check=False).returncode
+    return subprocess.run([sys.executable, str(script), *argv], check=False).returncode
 
 
 def _first_line(thing: object) -> str:

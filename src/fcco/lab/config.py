@@ -19,12 +19,10 @@ from fcco.lab.models import NAMES as MODELS
 
 Config = TypeVar("Config")
 
-#: What --method may name: every recipe, and the output memory, which draws its batches by itself.
-RECIPES = fcco.METHODS | {"output-memory": fcco.output_memory}
 OPTIMIZERS = ("sgd", "adam", "adaptive")
 SCHEDULES = ("constant", "cosine", "linear", "step")
 RATES = ("alpha", "beta", "gamma", "theta", "rate", "lag", "period", "importance")
-RECIPE_NAMES = {"rate": "step"}  # where a recipe's argument is called otherwise than the field here
+RECIPE_NAMES = {"rate": "step"}  # where a recipe's argument has another name than the field here
 
 
 @dataclass(frozen=True)
@@ -43,25 +41,27 @@ class TrainConfig:
     hidden: tuple[int, ...] = (256, 256)
     """Widths of the MLP's hidden layers."""
     stem: Literal["small", "imagenet"] = "small"
-    """First layers of the networks of convolutions."""
+    """First layers of the convolutional networks."""
     method: str = "msvr-v2"
     """A name from `fcco methods`."""
     alpha: float | None = None
-    """Rate of the gradient estimate z; None: the lab's default for the method (scent, output-memory: plain)."""
+    """Rate of the gradient estimate z; None: the method's default (`fcco methods NAME` shows all of them)."""
     beta: float | None = None
-    """Rate of the tracked u; None: the lab's default for the method."""
+    """Rate of the tracked u; None: the method's default."""
     gamma: float | None = None
     """Weight of MSVR's correction; None: the paper's formula."""
     theta: float | None = None
-    """Extrapolation of alexr; None: 1."""
+    """Extrapolation of alexr; None: the method's default."""
     rate: float | None = None
-    """Step of scent's own rates; None: 1."""
+    """Step of scent's rate per block; None: the method's default."""
     lag: int | None = None
     """Whether gradients are weighed with the u from before the step (1) or after it (0); None: as published."""
+    nesterov: bool = False
+    """Nesterov's form of the momentum, for methods that have one."""
     period: int | None = None
-    """Steps between two full passes (v3) or restarts (bspiderboost); None: as many as draw m n samples."""
+    """Steps between two full passes (v3; None: one epoch) or restarts (bspiderboost; None: the method's default)."""
     importance: float | None = None
-    """Share of output-memory's draws that goes by how much an example matters; None: 0.5."""
+    """Share of output-memory's draws that goes by how much an example matters; None: the method's default."""
     radius: float | None = None
     """Clip z to this norm; None: do not."""
     optimizer: str = "sgd"
@@ -72,14 +72,12 @@ class TrainConfig:
     """constant, cosine, linear, or step (a tenth after half, a hundredth after three quarters)."""
     weight_decay: float = 0.0
     """L2 decay, in the optimizer."""
-    blocks_per_step: int | None = None
-    """B1, tasks a step; None: 5 (50 where there are 100 tasks or more), or all tasks where fewer."""
-    samples_per_block: int = 128
-    """B2, samples a task and step."""
+    blocks: int | None = None
+    """B1, tasks per step; None: 5 (50 where there are 100 tasks or more), or all tasks where there are fewer."""
+    samples: int = 128
+    """B2, samples per task and step; a class with fewer examples gives all that it has."""
     positive_fraction: float = 0.5
     """Share of positives among them."""
-    replacement: bool = False
-    """Draw them with replacement; needed where a class has fewer examples than asked for."""
     loss: Literal["squared-hinge", "square"] = "squared-hinge"
     """Surrogate of the difference of the class means."""
     margin: float = 1.0
@@ -88,12 +86,12 @@ class TrainConfig:
     """The centres a, b as trained variables (the paper's), or as exact class means."""
     epochs: float = 20.0
     """How long; an epoch draws about N samples."""
-    samples: int | None = None
+    total_samples: int | None = None
     """How long, in samples drawn, where every full pass of v3 counts m n; overrides epochs."""
     steps: int | None = None
     """How long, in steps; overrides both."""
     eval_every: int | None = None
-    """Steps between evaluations; None: an epoch."""
+    """Steps between evaluations; None: one epoch."""
     eval_examples: int = 0
     """Training examples that the objective is evaluated on; 0: all of them (exact)."""
     gradient_norm: bool = False
@@ -121,7 +119,7 @@ FREE = frozenset({"checkpoint_seconds", "tensorboard"})
 
 def check(config: TrainConfig) -> TrainConfig:
     """The same configuration, once every name is known and every number is in range."""
-    pick("method", config.method, RECIPES)
+    pick("method", config.method, fcco.METHODS)
     pick("model", config.model, MODELS)
     pick("optimizer", config.optimizer, OPTIMIZERS)
     pick("schedule", config.schedule, SCHEDULES)
@@ -129,11 +127,13 @@ def check(config: TrainConfig) -> TrainConfig:
     for name in RATES:
         if getattr(config, name) is not None and name not in taken:
             raise LabError(f"{config.method} has no {name} (it takes {', '.join(sorted(taken)) or 'no rates'})")
+    if config.nesterov and "nesterov" not in recipe_arguments(config.method):
+        raise LabError(f"{config.method} has no momentum in Nesterov's form")
     for name in ("lr", "margin", "weight_decay"):
         _number(name, getattr(config, name), least=0.0)
     for name in ("epochs", "radius", "checkpoint_seconds"):
         _number(name, getattr(config, name), above=0.0)
-    for name in ("blocks_per_step", "samples_per_block", "samples", "steps", "eval_every", "image_size", "period"):
+    for name in ("blocks", "samples", "total_samples", "steps", "eval_every", "image_size", "period"):
         _number(name, getattr(config, name), least=1)
     for name in ("eval_examples", "threads"):
         _number(name, getattr(config, name), least=0)
@@ -143,10 +143,10 @@ def check(config: TrainConfig) -> TrainConfig:
 def _number(name: str, value: float | None, *, least: float | None = None, above: float | None = None) -> None:
     if value is None:
         return
-    low = least is not None and value < least
-    if not math.isfinite(value) or low or (above is not None and value <= above):
-        wanted = f">= {least:g}" if least is not None else f"> {above:g}"
-        raise LabError(f"{flag(name)} must be {wanted}, got {value}")
+    if least is not None and not least <= value < math.inf:
+        raise LabError(f"{flag(name)} must be >= {least:g}, got {value}")
+    if above is not None and not above < value < math.inf:
+        raise LabError(f"{flag(name)} must be > {above:g}, got {value}")
 
 
 def flag(name: str) -> str:
@@ -156,7 +156,7 @@ def flag(name: str) -> str:
 
 def recipe_arguments(method: str) -> Mapping[str, inspect.Parameter]:
     """What a method's recipe takes."""
-    return inspect.signature(RECIPES[method]).parameters
+    return inspect.signature(fcco.METHODS[method]).parameters
 
 
 def from_toml(kind: type[Config], path: Path) -> Config:

@@ -1,4 +1,4 @@
-"""What is seen while a run goes on: a live bar on a terminal, a line an evaluation elsewhere."""
+"""What is seen while a run goes on: a live bar on a terminal, one line per evaluation elsewhere."""
 
 from __future__ import annotations
 
@@ -40,13 +40,17 @@ def figures(objective: float, auroc: float) -> str:
 
 @final
 class Live:
-    """One run: steps, samples a second, time left, and the latest evaluation."""
+    """One run: steps, samples per second, time left, and the latest evaluation."""
 
     def __init__(self, console: Console) -> None:
         columns = (MofNCompleteColumn(), TextColumn("{task.fields[speed]}"))
-        self._console, self._progress = console, _progress(console, *columns)
+        self._console = console
+        self._progress = _progress(console, *columns)
         self._task: TaskID | None = None
-        self._per_step, self._began, self._first, self._told = 0, 0.0, 0, 0.0
+        self._per_step = 0
+        self._first = 0
+        self._began = 0.0
+        self._told = 0.0
 
     def __enter__(self) -> Live:
         return self
@@ -56,10 +60,13 @@ class Live:
             self._progress.stop()
 
     def began(self, parts: Parts, rows: list[dict[str, Any]]) -> None:
-        self._per_step = parts.loader.blocks_per_step * parts.loader.samples_per_block
-        self._first, self._began = parts.solver.t, time.monotonic()
+        self._per_step = parts.loader.batch_size
+        self._first = parts.solver.t
+        self._began = time.monotonic()
         self._console.print(str(parts.data), highlight=False, soft_wrap=True)
-        text = figures(rows[-1]["objective"], rows[-1]["auroc"]) if rows else ""
+        text = ""
+        if rows:
+            text = figures(rows[-1]["objective"], rows[-1]["auroc"])
         self._task = self._progress.add_task(
             parts.config.method, total=parts.total_steps, completed=self._first, speed="", figures=text
         )
@@ -87,9 +94,13 @@ class Bar:
 
     def __init__(self, console: Console, name: str, runs: int) -> None:
         columns = (TextColumn("run {task.fields[run]} of {task.fields[runs]}"),)
-        self._console, self._progress = console, _progress(console, *columns)
+        self._console = console
+        self._progress = _progress(console, *columns)
         self._task = self._progress.add_task(name, total=runs, run=1, runs=runs, figures="")
-        self._runs, self._done, self._total, self._told = runs, -1, 1, 0.0
+        self._runs = runs
+        self._done = -1
+        self._total = 1
+        self._told = 0.0
 
     def __enter__(self) -> Bar:
         self._progress.start()

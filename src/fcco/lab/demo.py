@@ -14,6 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from fcco import CorrectionWarning
 from fcco.lab import reporting
 from fcco.lab.config import TrainConfig
 from fcco.lab.console import Bar
@@ -21,15 +22,14 @@ from fcco.lab.errors import LabError
 from fcco.lab.figure import Panel, draw, short
 from fcco.lab.runs import fresh_folder
 from fcco.lab.train import Outcome, train
-from fcco.solver._watch import CorrectionWarning
 
 BASE = TrainConfig(
     dataset="digits",
     model="mlp",
     hidden=(64,),
-    blocks_per_step=5,
-    samples_per_block=32,
-    samples=72_000,
+    blocks=5,
+    samples=32,
+    total_samples=72_000,
     eval_every=15,
     tensorboard=False,
     threads=1,  # the network is too small for two threads to help
@@ -37,11 +37,11 @@ BASE = TrainConfig(
 
 #: Chosen by the mean of F over seeds 0 to 2 after 72,000 samples, among the best points at seed 0 of lr in
 #: {0.1, 0.2, 0.3, 0.5} and alpha, beta in {0.1, 0.5, 0.9}. v3 takes I = m n/(B1 B2), its theorem's.
-TUNED: dict[str, dict[str, float]] = {
+TUNED: dict[str, dict[str, Any]] = {
     "sox": {"lr": 0.3, "alpha": 0.9, "beta": 0.1},
     "msvr-v1": {"lr": 0.2, "alpha": 0.5, "beta": 0.5},
     "msvr-v2": {"lr": 0.2, "alpha": 0.5, "beta": 0.1},
-    "msvr-v3": {"lr": 0.1, "alpha": 0.1, "beta": 0.5},
+    "msvr-v3": {"lr": 0.1, "alpha": 0.1, "beta": 0.5, "period": 90},
 }
 
 
@@ -52,8 +52,8 @@ class DemoConfig:
     out: Path | None = None
     """Where to write; None: runs/demo-1, -2, ..."""
     seeds: int = 3
-    """Runs a method."""
-    samples: int = BASE.samples or 0
+    """Runs per method."""
+    total_samples: int = BASE.total_samples or 0
     """Samples that every run draws."""
 
 
@@ -62,8 +62,8 @@ def configs(demo: DemoConfig) -> dict[str, TrainConfig]:
     named = {}
     for method, rates in TUNED.items():
         for seed in range(demo.seeds):
-            base = replace(BASE, method=method, seed=seed, samples=demo.samples)
-            named[f"{method}-seed{seed}"] = replace(base, **rates)  # type: ignore[arg-type]
+            base = replace(BASE, method=method, seed=seed, total_samples=demo.total_samples)
+            named[f"{method}-seed{seed}"] = replace(base, **rates)
     return named
 
 
@@ -71,7 +71,7 @@ def run_demo(demo: DemoConfig, console: Console) -> Path:
     """Run it; returns the folder."""
     if demo.seeds < 1:
         raise LabError(f"--seeds must be at least 1, got {demo.seeds}")
-    out = fresh_folder(Path("runs"), "demo") if demo.out is None else demo.out
+    out = demo.out or fresh_folder(Path("runs"), "demo")
     wanted = configs(demo)
     outcomes: dict[str, list[Outcome]] = {method: [] for method in TUNED}
     warned: dict[str, None] = {}
@@ -138,7 +138,8 @@ def rates(config: TrainConfig) -> str:
     text = f"lr {config.lr:g}"
     for name, symbol in (("alpha", "α"), ("beta", "β"), ("period", "I")):
         value = getattr(config, name)
-        text += "" if value is None else f" {symbol} {value:g}"
+        if value is not None:
+            text += f" {symbol} {value:g}"
     return text
 
 
@@ -148,16 +149,18 @@ def spread(rows: Sequence[Mapping[str, Any]], name: str, digits: int) -> str:
     if not values:
         return "-"
     text = f"{statistics.fmean(values):.{digits}f}"
-    return text if len(values) == 1 else f"{text}±{statistics.stdev(values):.{digits}f}"
+    if len(values) > 1:
+        text += f"±{statistics.stdev(values):.{digits}f}"
+    return text
 
 
 def _plot(path: Path, outcomes: Mapping[str, Sequence[Outcome]]) -> None:
     labels = {method: f"{method} ({rates(some[0].config)})" for method, some in outcomes.items()}
     runs = {labels[method]: [outcome.rows for outcome in some] for method, some in outcomes.items()}
-    look = {label: method for method, label in labels.items()}
+    drawn_as = {label: method for method, label in labels.items()}
     panels = [
-        Panel("training objective", runs, look, "objective", "F(w), exact, on the training data"),
-        Panel("tracking error", runs, look, "tracking_error", "root mean square of ‖u - g(w)‖ over the tasks"),
+        Panel("training objective", runs, drawn_as, "objective", "F(w), exact, on the training data"),
+        Panel("tracking error", runs, drawn_as, "tracking_error", "root mean square of ‖u - g(w)‖ over the tasks"),
     ]
     title = "Multi-task AUC on scikit-learn's digits"
     draw(path, panels, x="samples", x_label="samples drawn", title=title, note=_note(outcomes))
@@ -167,8 +170,8 @@ def _note(outcomes: Mapping[str, Sequence[Outcome]]) -> str:
     config = next(iter(outcomes.values()))[0].config
     seeds = max(len(some) for some in outcomes.values())
     return (
-        f"10 tasks (one digit against the rest), MLP 64-64-10, B1 = {config.blocks_per_step}, "
-        f"B2 = {config.samples_per_block}, squared hinge, margin {config.margin:g}. Line and band: mean ± one standard "
+        f"10 tasks (one digit against the rest), MLP 64-64-10, B1 = {config.blocks}, "
+        f"B2 = {config.samples}, squared hinge, margin {config.margin:g}. Line and band: mean ± one standard "
         f"deviation over {seeds} seeds. Every full pass of msvr-v3 is charged m n samples (the level parts of its "
         "curve), though the tasks share their images."
     )

@@ -9,9 +9,6 @@ import torch
 from torch import Tensor, nn
 from torchmetrics.functional.classification import multilabel_auroc, multilabel_average_precision
 
-import fcco
-from fcco.solver._full_pass import FullPass, full_values
-
 
 @final
 @dataclass(frozen=True)
@@ -21,7 +18,7 @@ class Row:
     Attributes:
         step: steps taken.
         samples: samples drawn, counted as the paper does: m n for every full pass of v3.
-        oracle_g, oracle_j, oracle_jvp: oracle calls, a sample each, counted likewise.
+        oracle_g, oracle_j, oracle_jvp: oracle calls per sample, counted likewise.
         evaluations: examples that went through the network; tasks that share their images share these.
         seconds: spent on steps; evaluations and checkpoints do not count.
         objective: F, exact over the training data (over ``eval_examples`` of them where asked).
@@ -44,32 +41,6 @@ class Row:
     tracking_error: float | None
     gradient_norm: float | None
     loss_estimate: float | None
-
-
-class Exact(NamedTuple):
-    """F, the tracking error and ||grad F||."""
-
-    objective: float
-    tracking_error: float | None
-    gradient_norm: float | None
-
-
-def exact(solver: fcco.Solver, full_pass: FullPass, *, gradient_norm: bool = False) -> Exact:
-    """Exact figures at the weights as they are; buffers, random state and gradients are left alone."""
-    if gradient_norm:
-        diagnosis = solver.diagnose(full_pass)
-        return Exact(diagnosis.value, diagnosis.tracking_error, diagnosis.gradient_norm)
-    evaluator, table = solver._evaluator, solver.table
-    saved = evaluator.module_state.capture()
-    try:
-        g, _ = full_values(evaluator, table, full_pass)
-        with torch.no_grad():
-            f = solver.objective.outer(torch.arange(table.num_blocks, device=g.device), g)
-    finally:
-        evaluator.module_state.restore(saved)
-    rows, visited = table.current()
-    squares = (rows - g).square().sum(1)[visited]
-    return Exact(float(f.mean()), float(squares.mean().sqrt()) if bool(visited.any()) else None, None)
 
 
 @torch.no_grad()
@@ -97,7 +68,10 @@ def ranking(h: Tensor, y: Tensor) -> Ranking:
         1.0
     """
     m = h.shape[1]
-    target = torch.nn.functional.one_hot(y, m) if y.dim() == 1 else torch.where(y.isnan(), -1, y).long()
+    if y.dim() == 1:
+        target = torch.nn.functional.one_hot(y, m)
+    else:
+        target = torch.where(y.isnan(), -1, y).long()
     usable = (target == 1).any(0) & (target == 0).any(0)
     if not bool(usable.any()):
         return Ranking(float("nan"), float("nan"))

@@ -1,4 +1,4 @@
-"""Curves with bands: mean and spread over seeds, one colour a method, safe for colour-blind readers."""
+"""Curves with bands: mean and spread over seeds, one colour per method, safe for colour-blind readers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fcco.lab.errors import writing
 
 Rows = Sequence[Mapping[str, Any]]
 
-#: The palette of Okabe and Ito, and a dash pattern each, so that curves differ in print too.
-LOOKS: dict[str, tuple[str, str]] = {
+#: The palette of Okabe and Ito, with a dash pattern per method, so that curves differ in print too.
+STYLES: dict[str, tuple[str, str]] = {
     "sox": ("#000000", "--"),
     "msvr-v1": ("#E69F00", "-."),
     "msvr-v2": ("#0072B2", "-"),
@@ -46,11 +46,19 @@ def curve(runs: Sequence[Rows], x: str, y: str) -> Curve:
     """
     points = [rows for rows in zip(*runs, strict=False) if all(row[y] is not None for row in rows)]
     values = [[float(row[y]) for row in rows] for rows in points]
-    mean = [statistics.fmean(some) for some in values]
-    spread = [statistics.stdev(some) if len(some) > 1 else 0.0 for some in values]
-    low = [max(m - s, min(some)) if m - s <= 0 else m - s for m, s, some in zip(mean, spread, values, strict=True)]
-    high = [m + s for m, s in zip(mean, spread, strict=True)]
-    return Curve([float(rows[0][x]) for rows in points], mean, low, high)
+    found = Curve([float(rows[0][x]) for rows in points], [], [], [])
+    for some in values:
+        mean = statistics.fmean(some)
+        spread = 0.0
+        if len(some) > 1:
+            spread = statistics.stdev(some)
+        low = mean - spread
+        if low <= 0:  # the axis is logarithmic
+            low = max(low, min(some))
+        found.mean.append(mean)
+        found.low.append(low)
+        found.high.append(mean + spread)
+    return found
 
 
 @final
@@ -61,19 +69,19 @@ class Panel:
     Args:
         title: above it.
         runs: label -> its runs over seeds.
-        look: label -> the method in LOOKS that it is drawn as; other labels take the other colours in turn.
+        drawn_as: label -> the method in STYLES that it is drawn as; other labels take the other colours in turn.
         y, y_label: the field of metrics.jsonl that is drawn, and what it is called.
     """
 
     title: str
     runs: Mapping[str, Sequence[Rows]]
-    look: Mapping[str, str]
+    drawn_as: Mapping[str, str]
     y: str = "objective"
     y_label: str = "F(w)"
 
 
 def draw(path: Path, panels: Sequence[Panel], *, x: str, x_label: str, title: str, note: str) -> None:
-    """Write a figure (its ending says the format): one panel beside the other, three a row.
+    """Write a figure (its ending says the format): the panels side by side, three per row.
 
     Args:
         x, x_label: the field of metrics.jsonl that the panels are drawn against, and what it is called.
@@ -84,7 +92,9 @@ def draw(path: Path, panels: Sequence[Panel], *, x: str, x_label: str, title: st
 
     columns = min(3, len(panels))
     lines = -(-len(panels) // columns)
-    width = 7.2 if columns == 1 else 4.6 * columns
+    width = 4.6 * columns
+    if columns == 1:
+        width = 7.2
     wrapped = wrap(note, int(width * 17))
     figure = Figure((width, 3.7 * lines + 0.9 + 0.15 * wrapped.count("\n")), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
@@ -113,7 +123,7 @@ def _draw_panel(axes: Any, panel: Panel, x: str, x_label: str) -> None:
         found = curve(runs, x, panel.y)
         if not found.x:
             continue
-        colour, dashes = LOOKS.get(panel.look.get(label, label), OTHERS[number % len(OTHERS)])
+        colour, dashes = STYLES.get(panel.drawn_as.get(label, label), OTHERS[number % len(OTHERS)])
         axes.fill_between(found.x, found.low, found.high, color=colour, alpha=0.15, linewidth=0)
         axes.plot(found.x, found.mean, color=colour, linestyle=dashes, linewidth=1.8, label=label)
     axes.set_yscale("log")

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from fcco.lab.config import TrainConfig
+from fcco.lab.config import TrainConfig, recipe_arguments
 from fcco.lab.datasets import Dataset
+from fcco.lab.parts import default_blocks
 from fcco.lab.space import PAPER
 
 METHODS = ("sox", "msvr-v1", "msvr-v2", "msvr-v3")
@@ -21,9 +22,9 @@ class Protocol:
 
     Attributes:
         model: the network.
-        samples_per_block: B2.
+        samples: B2.
         grid: what is searched for each method.
-        seeds: runs a curve.
+        seeds: runs per curve.
 
         margin: c of the squared hinge.
         passes: a run draws this many times m n samples.
@@ -35,7 +36,7 @@ class Protocol:
     """
 
     model: str = "resnet18"
-    samples_per_block: int = 128
+    samples: int = 128
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: dict(PAPER))
     seeds: int = 5
 
@@ -49,29 +50,35 @@ class Protocol:
 
     def notes(self) -> str:
         """For every figure: what was chosen where the paper says nothing."""
-        grid = "; ".join(f"{name} in {{{', '.join(f'{v:g}' for v in values)}}}" for name, values in self.grid.items())
+        searched = []
+        for name, values in self.grid.items():
+            numbers = ", ".join(f"{value:g}" for value in values)
+            searched.append(f"{name} in {{{numbers}}}")
+        grid = "; ".join(searched)
         text = (
             f"Tuned per method by final F at seed 0 over {grid}; mean ± one standard deviation over {self.seeds} "
             f"seeds. Chosen where the paper leaves it open: margin c = {self.margin:g}; I = m n/(B1 B2) steps; every "
             f"run draws {self.passes:g} m n samples; {self.positive_fraction:.0%} of a task's samples are positives; a "
-            "block's first look starts its u; no augmentation; SGD, constant step size; plotted is F on all training "
+            "block's first probe starts its u; no augmentation; SGD, constant step size; plotted is F on all training "
             "data, in training mode where there is BatchNorm, over batches composed as in training. "
             "Every full pass of v3 is charged m n samples, though the tasks share their images. "
             "beta = 1 (undefined in the paper's gamma) was run with gamma = 0, that is u = g."
         )
-        return f"{self.shortened}\n{text}" if self.shortened else text
+        if self.shortened:
+            return f"{self.shortened}\n{text}"
+        return text
 
 
-#: For tests and a first look: nothing of the paper's but the comparison.
+#: For tests and first impressions: nothing of the paper's but the comparison.
 QUICK = Protocol(
     model="mlp",
-    samples_per_block=32,
+    samples=32,
     grid={"lr": (0.1, 0.3), "alpha": (0.5,), "beta": (0.5,)},
     seeds=2,
     passes=1.4,
     evaluations=6,
     hidden=(32,),
-    shortened="QUICK LOOK, not the paper's protocol: a small MLP, a grid of two points, two seeds, few steps.",
+    shortened="QUICK RUN, not the paper's protocol: a small MLP, a grid of two points, two seeds, few steps.",
 )
 
 
@@ -116,22 +123,33 @@ class Figure:
 def base(protocol: Protocol, data: Dataset, method: str, *, model: str | None = None) -> TrainConfig:
     """A run of the protocol, rates still open."""
     m, n = data.num_classes, len(data.x_train)
-    blocks = min(50 if m >= 100 else 5, m)
-    network = protocol.model if model is None or protocol.model == "mlp" else model
-    steps = protocol.passes * m * n / (blocks * protocol.samples_per_block)
-    return TrainConfig(
+    blocks = default_blocks(m)
+    network = protocol.model
+    if model is not None and protocol.model != "mlp":
+        network = model
+    steps = protocol.passes * m * n / (blocks * protocol.samples)
+    config = TrainConfig(
         dataset=data.name,
         model=network,
         hidden=protocol.hidden,
         method=method,
-        blocks_per_step=blocks,
-        samples_per_block=protocol.samples_per_block,
+        blocks=blocks,
+        samples=protocol.samples,
         positive_fraction=protocol.positive_fraction,
         margin=protocol.margin,
-        samples=round(protocol.passes * m * n),
+        total_samples=round(protocol.passes * m * n),
         eval_every=max(1, round(steps / protocol.evaluations)),
         tensorboard=False,
     )
+    return _with_period(config, m * n)
+
+
+def _with_period(config: TrainConfig, labels: int) -> TrainConfig:
+    """The same run with the theorem's period, I = m n/(B1 B2), where its method has one."""
+    if "period" not in recipe_arguments(config.method):
+        return config
+    drawn = (config.blocks or 1) * config.samples
+    return replace(config, period=max(1, round(labels / drawn)))
 
 
 def figure_groups(name: str, protocol: Protocol, sets: list[Dataset]) -> Iterator[Group]:
@@ -158,12 +176,15 @@ def _group(panel: str, method: str, config: TrainConfig) -> Group:
 
 def _sizes(name: str, protocol: Protocol, data: Dataset) -> Iterator[Group]:
     """Figures 4 and 5: other batch sizes, with the rates tuned at B1 = 5 and the usual B2, for equal steps."""
+    b2 = protocol.samples
+    if name == "figure4":
+        sizes = {f"B1 = {b1}": (b1, b2) for b1 in (2, 5, 9)}
+    else:
+        sizes = {f"B2 = {samples}": (5, samples) for samples in (b2 // 4, b2 // 2, b2)}
     for method in METHODS[1:]:
         usual = base(protocol, data, method)
-        steps = (usual.samples or 1) // ((usual.blocks_per_step or 1) * usual.samples_per_block)
-        b2 = protocol.samples_per_block
-        sizes = [(b1, b2) for b1 in (2, 5, 9)] if name == "figure4" else [(5, b2 // 4), (5, b2 // 2), (5, b2)]
-        for blocks, samples in sizes:
-            label = f"B1 = {blocks}" if name == "figure4" else f"B2 = {samples}"
-            config = replace(usual, blocks_per_step=blocks, samples_per_block=samples, samples=None, steps=steps)
+        steps = (usual.total_samples or 1) // ((usual.blocks or 1) * usual.samples)
+        for label, (blocks, samples) in sizes.items():
+            config = replace(usual, blocks=blocks, samples=samples, total_samples=None, steps=steps)
+            config = _with_period(config, data.num_classes * len(data.x_train))
             yield Group(f"{method} on {data.name}", label, method, config, usual)

@@ -30,8 +30,8 @@ TITLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "figure1": ("Figure 1: multi-task AUC", "samples", DATASETS),
     "figure2": ("Figure 2: MSVR against its Variants", "samples", ("cifar100",)),
     "figure3": ("Figure 3: networks", "samples", ("svhn",)),
-    "figure4": ("Figure 4: blocks a step", "step", ("fashion-mnist",)),
-    "figure5": ("Figure 5: samples a block", "step", ("fashion-mnist",)),
+    "figure4": ("Figure 4: blocks per step", "step", ("fashion-mnist",)),
+    "figure5": ("Figure 5: samples per block", "step", ("fashion-mnist",)),
 }
 
 
@@ -44,11 +44,11 @@ class ReproduceCommand:
     dataset: str | None = None
     """One data set in place of the figure's own."""
     quick: bool = False
-    """A first look in a minute: a small MLP, a tiny grid, two seeds; says so on the figure."""
+    """A first impression in a minute: a small MLP, a tiny grid, two seeds; says so on the figure."""
     budget: float = 1.0
     """The share of the samples to spend, in (0, 1]; below 1 the tuning is by halving. Says so on the figure."""
     seeds: int | None = None
-    """Runs a curve; None: the protocol's (5)."""
+    """Runs per curve; None: the protocol's (5)."""
     device: str = "auto"
     """auto, cpu, cuda, ..."""
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -61,26 +61,38 @@ class ReproduceCommand:
 
 def run_reproduce(command: ReproduceCommand, console: Console) -> list[Path]:
     """Reproduce; returns the figures' paths."""
-    names = list(TITLES) if command.figure == "all" else [command.figure]
+    names: list[str] = [command.figure]
+    if command.figure == "all":
+        names = list(TITLES)
     return [_reproduce(command, name, console) for name in names]
 
 
 def _protocol(command: ReproduceCommand) -> Protocol:
     if not 0 < command.budget <= 1:
         raise LabError(f"--budget must be in (0, 1], got {command.budget}")
-    protocol = shortened(QUICK if command.quick else Protocol(), command.budget)
+    protocol = Protocol()
+    if command.quick:
+        protocol = QUICK
+    protocol = shortened(protocol, command.budget)
     if command.seeds is None:
         return protocol
     if command.seeds < 1:
         raise LabError(f"--seeds must be >= 1, got {command.seeds}")
-    words = f"{protocol.shortened} {command.seeds} seeds.".strip() if command.seeds < protocol.seeds else ""
-    return replace(protocol, seeds=command.seeds, shortened=words or protocol.shortened)
+    text = protocol.shortened
+    if command.seeds < protocol.seeds:
+        text = f"{text} {command.seeds} seeds.".strip()
+    return replace(protocol, seeds=command.seeds, shortened=text)
 
 
 def _reproduce(command: ReproduceCommand, name: str, console: Console) -> Path:
-    protocol, figure = _protocol(command), _figure(command, name)
-    out = Path("runs") / f"reproduce-{name}" if command.out is None else command.out
-    out = out / name if command.figure == "all" and command.out is not None else out
+    protocol = _protocol(command)
+    figure = _figure(command, name)
+    if command.out is None:
+        out = Path("runs") / f"reproduce-{name}"
+    elif command.figure == "all":
+        out = command.out / name
+    else:
+        out = command.out
     _remember(command, protocol, out)
     chosen = {group.tuned_as: _tuned(protocol, group, out, console) for group in figure.groups}
     outcomes = _run_seeds(protocol, figure, chosen, out, console)
@@ -89,11 +101,14 @@ def _reproduce(command: ReproduceCommand, name: str, console: Console) -> Path:
 
 
 def _figure(command: ReproduceCommand, name: str) -> Figure:
-    title, x, sets = TITLES[name]
-    wanted = sets if command.dataset is None else (pick("dataset", command.dataset, NAMES),)
+    title, x, wanted = TITLES[name]
+    if command.dataset is not None:
+        wanted = (pick("dataset", command.dataset, NAMES),)
     with refusing():
         data = [load_data(one) for one in wanted]
-    label = "samples drawn" if x == "samples" else "iterations"
+    label = "iterations"
+    if x == "samples":
+        label = "samples drawn"
     groups = [
         replace(group, config=_on(command, group.config), tuned_as=_on(command, group.tuned_as))
         for group in figure_groups(name, _protocol(command), data)
@@ -151,7 +166,9 @@ def _table(figure: Figure, outcomes: Mapping[Group, list[Outcome]]) -> Table:
     table = Table("panel", "curve", "rates", "F", "test AUROC", "runs", title=figure.title)
     for group, some in outcomes.items():
         last = [outcome.rows[-1] for outcome in some]
-        text = rates(some[0].config) if some else "diverged"
+        text = "diverged"
+        if some:
+            text = rates(some[0].config)
         table.add_row(
             group.panel, group.label, text, spread(last, "objective", 4), spread(last, "auroc", 4), str(len(some))
         )
@@ -173,14 +190,17 @@ def _draw(
 
 
 def _panel(title: str, outcomes: Mapping[Group, list[Outcome]]) -> Panel:
-    runs, look = {}, {}
+    runs = {}
+    drawn_as = {}
     for group, some in outcomes.items():
-        if group.panel == title and some:
-            own = group.label == group.method
-            label = f"{group.label} ({rates(some[0].config)})" if own else group.label
-            runs[label] = [outcome.rows for outcome in some]
-            look[label] = group.method if own else label
-    return Panel(title, runs, look)
+        if group.panel != title or not some:
+            continue
+        label = group.label
+        if label == group.method:
+            label = f"{label} ({rates(some[0].config)})"
+            drawn_as[label] = group.method
+        runs[label] = [outcome.rows for outcome in some]
+    return Panel(title, runs, drawn_as)
 
 
 def _data_notes(figure: Figure) -> str:

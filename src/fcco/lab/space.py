@@ -12,7 +12,7 @@ from typing import Any, final
 from fcco.lab.config import RATES, RECIPE_NAMES, TrainConfig, check, from_values, recipe_arguments
 from fcco.lab.errors import LabError, in_words, nearest
 
-#: The grid of the paper's experiments (L416).
+#: The grid of the paper's experiments (Section 5).
 PAPER: dict[str, tuple[Any, ...]] = {
     "lr": (1e-4, 1e-3, 2e-3, 5e-3, 1e-2),
     "alpha": (0.1, 0.5, 0.9, 1.0),
@@ -97,7 +97,11 @@ def points(space: Space, base: TrainConfig) -> Iterator[dict[str, Any]]:
 def trimmed(point: Mapping[str, Any], base: TrainConfig) -> dict[str, Any]:
     """A point without the rates that its method does not take."""
     taken = recipe_arguments(point.get("method", base.method))
-    return {k: v for k, v in point.items() if k not in RATES or RECIPE_NAMES.get(k, k) in taken}
+    kept = {}
+    for name, value in point.items():
+        if name not in RATES or RECIPE_NAMES.get(name, name) in taken:
+            kept[name] = value
+    return kept
 
 
 def at(base: TrainConfig, point: Mapping[str, Any]) -> TrainConfig:

@@ -79,10 +79,12 @@ class Sweep:
 
 def run_sweep(command: SweepCommand, console: Console) -> Sweep:
     """Run a sweep, or go on with it; prints the best runs and leaves the best configuration as best.toml."""
-    space = PAPER if command.space is None else read_space(command.space)
+    space: Space = PAPER
+    if command.space is not None:
+        space = read_space(command.space)
     if command.trials is not None and command.trials < 1:
         raise LabError(f"--trials must be at least 1, got {command.trials}")
-    out = fresh_folder(Path("runs"), "sweep") if command.out is None else command.out
+    out = command.out or fresh_folder(Path("runs"), "sweep")
     sweep = open_sweep(
         settings(command), space, out, command.metric, command.storage, command.study, halving=command.halving
     )
@@ -113,9 +115,13 @@ def open_sweep(
         raise LabError(f"{out} holds another sweep; take another --out")
     write_json(kept, described)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    pruner = optuna.pruners.SuccessiveHalvingPruner() if halving else optuna.pruners.NopPruner()
+    pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
+    if halving:
+        pruner = optuna.pruners.SuccessiveHalvingPruner()
     sampler = optuna.samplers.TPESampler(seed=base.seed)
-    direction: Literal["minimize", "maximize"] = "minimize" if metric == "objective" else "maximize"
+    direction: Literal["minimize", "maximize"] = "maximize"
+    if metric == "objective":
+        direction = "minimize"
     try:
         study = optuna.create_study(
             storage=_storage(storage, out),

@@ -1,4 +1,4 @@
-"""The training loop: step, evaluate, checkpoint; stopped at any moment it can go on in the same bits."""
+"""The training loop: step, evaluate, checkpoint; stopped at any moment it goes on bit for bit."""
 
 from __future__ import annotations
 
@@ -8,48 +8,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import torch
-from torch import Tensor
 
 import fcco
 from fcco.checkpoint import Stateful
-from fcco.lab.beside import Board, Signals
+from fcco.data import Batch
 from fcco.lab.config import TrainConfig
 from fcco.lab.errors import Diverged, Interrupted, LabError, Pruned, one_line, writing
-from fcco.lab.evaluate import Row, exact, ranking, scores
+from fcco.lab.evaluate import Row, ranking, scores
+from fcco.lab.monitor import Board, Signals, Silent, Tally, Watch
 from fcco.lab.parts import Parts, build
 from fcco.lab.runs import RunFolder, environment, read_json, read_rows
 from fcco.lab.weights import save_weights
-from fcco.sampling import Batch
-
-
-class Watch(Protocol):
-    """Who is told how a run goes."""
-
-    def began(self, parts: Parts, rows: list[dict[str, Any]]) -> None:
-        """At the start, with the evaluations of an earlier part of the run."""
-
-    def stepped(self, step: int) -> None:
-        """After every step."""
-
-    def evaluated(self, row: Row) -> None:
-        """After every evaluation."""
-
-
-@final
-class Silent:
-    """Tells nobody."""
-
-    def began(self, parts: Parts, rows: list[dict[str, Any]]) -> None:
-        pass
-
-    def stepped(self, step: int) -> None:
-        pass
-
-    def evaluated(self, row: Row) -> None:
-        pass
 
 
 @final
@@ -60,35 +32,6 @@ class Outcome:
     path: Path
     config: TrainConfig
     rows: list[dict[str, Any]]
-
-
-@final
-class Tally:
-    """Seconds spent on steps, and the mean of the steps' estimates of F since the last evaluation."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.seconds, self.count = 0.0, 0
-        self.total = torch.zeros((), dtype=torch.float64, device=device)
-
-    def add(self, f: Tensor | None, seconds: float) -> None:
-        self.seconds += seconds
-        if f is not None:
-            self.total += f.mean()
-            self.count += 1
-
-    def take(self) -> float | None:
-        """The mean so far, starting anew."""
-        mean = float(self.total) / self.count if self.count else None
-        self.total.zero_()
-        self.count = 0
-        return mean
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"seconds": self.seconds, "count": self.count, "total": self.total.clone()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.seconds, self.count = state["seconds"], state["count"]
-        self.total.copy_(state["total"])
 
 
 def train(config: TrainConfig, path: Path, *, resume: bool = False, watch: Watch | None = None) -> Outcome:
@@ -146,12 +89,12 @@ def _run(parts: Parts, folder: RunFolder, watch: Watch) -> Outcome:
 @final
 class _Training:
     def __init__(self, parts: Parts, folder: RunFolder, watch: Watch) -> None:
-        self.parts, self.folder, self.watch = parts, folder, watch
-        self.tally = Tally(parts.device)
+        self.parts = parts
+        self.folder = folder
+        self.watch = watch
         self.solver = parts.solver
+        self.tally = Tally(parts.device)
         self.saved_at = time.monotonic()
-        restarts = [] if parts.restarts is None else [parts.restarts]
-        self.stateful: tuple[Stateful, ...] = (parts.solver, parts.draws, parts.scheduler, self.tally, *restarts)
 
     def run(self) -> Outcome:
         rows = self._load()
@@ -170,59 +113,61 @@ class _Training:
         return Outcome(self.folder.path, self.parts.config, read_rows(self.folder.metrics))
 
     def _loop(self, signals: Signals) -> None:
-        total, every = self.parts.total_steps, self.parts.eval_every
+        total = self.parts.total_steps
         batches = self._batches()
         while self.solver.t < total:
-            began = time.perf_counter()
-            report = self.solver.step(*next(batches))
-            self.parts.scheduler.step()
-            self.tally.add(report.f, time.perf_counter() - began)
-            self.watch.stepped(report.step)
-            if report.step % every == 0 or report.step == total or self._just_charged():
+            charged = self._step(next(batches))
+            step = self.solver.t
+            self.watch.stepped(step)
+            if charged or step == 1 or step == total or step % self.parts.eval_every == 0:
                 self._evaluate()
             if signals.received is not None:
                 self._interrupted(signals.received)
             if time.monotonic() - self.saved_at >= self.parts.config.checkpoint_seconds:
                 self._save()
 
-    def _just_charged(self) -> bool:
-        """After a step that began with a full pass: a curve against samples has a level part there."""
-        period = self.solver.method.period
-        return self.solver.t == 1 or (period is not None and self.solver.t % period == 1)
-
-    def _batches(self) -> Iterator[tuple[Tensor, Batch]]:
-        """Batches without end; bspiderboost's restarts get their larger ones."""
-        usual = _endless(self.parts.draws)
-        large = None if self.parts.restarts is None else _endless(self.parts.restarts)
-        period = self.parts.config.period or 1
+    def _batches(self) -> Iterator[Batch]:
         while True:
-            yield next(large if large is not None and self.solver.t % period == 0 else usual)
+            yield from self.parts.loader
+
+    def _step(self, batch: Batch) -> bool:
+        """Take a step; whether it began with a full pass: a curve against samples has a level part there."""
+        before = self.solver.samples
+        began = time.perf_counter()
+        report = self.solver.step(batch)
+        self.parts.scheduler.step()
+        self.tally.add(report.f, time.perf_counter() - began)
+        in_pass = report.samples - before - len(batch)
+        if not self.solver.method.finite_sum or in_pass == 0:
+            return False
+        self.tally.uncounted += self.parts.pass_samples - in_pass
+        return True
 
     def _evaluate(self) -> None:
-        parts, solver = self.parts, self.solver
-        figures = exact(solver, parts.exact_pass, gradient_norm=parts.config.gradient_norm)
+        parts = self.parts
+        solver = self.solver
+        exact = solver.diagnose(parts.exact_pass, gradient=parts.config.gradient_norm)
         ranked = ranking(scores(parts.model, parts.x_test), parts.y_test)
-        more = passes(solver) * (parts.pass_samples - parts.pass_evaluations)
         row = Row(
             step=solver.t,
-            samples=solver.samples + more,
-            oracle_g=solver.oracle.g + more,
-            oracle_j=solver.oracle.j + more,
+            samples=solver.samples + self.tally.uncounted,
+            oracle_g=solver.oracle.g + self.tally.uncounted,
+            oracle_j=solver.oracle.j + self.tally.uncounted,
             oracle_jvp=solver.oracle.jvp,
             evaluations=solver.oracle.g,
             seconds=self.tally.seconds,
-            objective=figures.objective,
+            objective=exact.value,
             auroc=ranked.auroc,
             ap=ranked.ap,
-            tracking_error=figures.tracking_error,
-            gradient_norm=figures.gradient_norm,
+            tracking_error=exact.tracking_error,
+            gradient_norm=exact.gradient_norm,
             loss_estimate=self.tally.take(),
         )
         self.folder.append(asdict(row))
         self.board.add(row)
         self.watch.evaluated(row)
-        if not figures.objective < float("inf"):
-            self._diverged(f"F is {figures.objective} at step {solver.t}")
+        if not exact.value < float("inf"):
+            self._diverged(f"F is {exact.value} at step {solver.t}")
 
     def _diverged(self, message: str) -> None:
         self.folder.end("diverged", message)
@@ -236,11 +181,21 @@ class _Training:
             number, f"stopped at step {self.solver.t}, saved; go on with: fcco train --resume {self.folder.path}"
         )
 
+    # ------------------------------------------------------------------ checkpoints
+
+    def _stateful(self) -> dict[str, Stateful]:
+        return {
+            "solver": self.solver,
+            "loader": self.parts.loader,
+            "scheduler": self.parts.scheduler,
+            "tally": self.tally,
+        }
+
     def _save(self) -> None:
         target = self.folder.checkpoint
         try:
             with writing(target):
-                fcco.save(target, *self.stateful)
+                fcco.save(target, **self._stateful())
         except LabError:
             target.with_name(target.name + ".partial").unlink(missing_ok=True)
             raise
@@ -249,27 +204,22 @@ class _Training:
     def _load(self) -> list[dict[str, Any]]:
         """Go on from the checkpoint, where there is one; the evaluations up to there."""
         if self.folder.checkpoint.exists():
-            fcco.load(self.folder.checkpoint, *self.stateful)
+            fcco.load(self.folder.checkpoint, **self._stateful())
         self.folder.status.unlink(missing_ok=True)
-        started = self.solver.t > 0
-        return self.folder.keep_rows(self.solver.t if started else -1)
-
-
-def passes(solver: fcco.Solver) -> int:
-    """Full passes that the method was charged for so far."""
-    period = solver.method.period
-    return 0 if period is None or solver.t == 0 else 1 + (solver.t - 1) // period
-
-
-def _endless(loader: Any) -> Iterator[tuple[Tensor, Batch]]:
-    while True:
-        yield from loader
+        last_step = self.solver.t
+        if last_step == 0:
+            last_step = -1  # the evaluation before the first step comes again
+        return self.folder.keep_rows(last_step)
 
 
 @contextmanager
 def _threads(config: TrainConfig) -> Iterator[None]:
     before = torch.get_num_threads()
-    wanted = config.threads or (1 if config.model in ("linear", "mlp") else before)
+    wanted = before
+    if config.threads:
+        wanted = config.threads
+    elif config.model in ("linear", "mlp"):
+        wanted = 1
     torch.set_num_threads(wanted)
     try:
         yield

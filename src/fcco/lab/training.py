@@ -27,32 +27,34 @@ class TrainCommand(TrainConfig):
     out: Path | None = None
     """The run's folder, a new one; None: runs/DATASET-METHOD-1, -2, ..."""
     resume: Path | None = None
-    """Go on with the run in this folder, in the same bits."""
+    """Go on with the run in this folder, bit for bit."""
 
 
-def train_defaults(words: Sequence[str]) -> TrainCommand:
+def train_defaults(argv: Sequence[str]) -> TrainCommand:
     """Defaults from the run to resume, else from the TOML file, else the lab's own."""
-    named = _named_files(words)
+    named = _named_files(argv)
     if named.resume is not None:
         if named.config is not None:
             raise LabError("--config cannot be given with --resume: a run goes on with its own configuration")
         folder = RunFolder(named.resume)
         return from_values(TrainCommand, as_values(folder.read_config()), str(folder.config))
-    return TrainCommand() if named.config is None else from_toml(TrainCommand, named.config)
+    return file_defaults(TrainCommand, argv)
 
 
-def file_defaults(kind: type[Config], words: Sequence[str]) -> Config:
+def file_defaults(kind: type[Config], argv: Sequence[str]) -> Config:
     """Defaults from the TOML file that --config names, else the kind's own."""
-    named = _named_files(words)
-    return kind() if named.config is None else from_toml(kind, named.config)
+    named = _named_files(argv)
+    if named.config is None:
+        return kind()
+    return from_toml(kind, named.config)
 
 
-def _named_files(words: Sequence[str]) -> argparse.Namespace:
+def _named_files(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--config", type=Path)
     parser.add_argument("--resume", type=Path)
     try:
-        return parser.parse_known_args(list(words))[0]
+        return parser.parse_known_args(list(argv))[0]
     except argparse.ArgumentError:  # a flag without its value: the real parser says so
         return argparse.Namespace(config=None, resume=None)
 

@@ -22,14 +22,15 @@ class Prepared(nn.Module):
 
     Args:
         net: the network.
-        mean: of the training data, a number a channel or feature, broadcastable to an example.
+        mean: of the training data, one number per channel or feature, broadcastable to an example.
         spread: their standard deviation.
         bf16: run the network under bfloat16 autocast.
     """
 
     def __init__(self, net: nn.Module, mean: Tensor, spread: Tensor, *, bf16: bool = False) -> None:
         super().__init__()
-        self.net, self._bf16 = net, bf16
+        self.net = net
+        self._bf16 = bf16
         self.mean: Tensor
         self.spread: Tensor
         self.register_buffer("mean", mean)
@@ -39,12 +40,16 @@ class Prepared(nn.Module):
         scaled = (x.to(self.mean.dtype) - self.mean) / self.spread
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self._bf16):
             out: Tensor = self.net(scaled)
-        return out.float() if self._bf16 else out
+        if self._bf16:
+            return out.float()
+        return out
 
 
 def scaling(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and spread of examples, a number a channel (C, 1, 1) or feature (F,); constant ones have spread 1."""
-    axes = (0, 2, 3) if x.dim() == 4 else (0,)
+    """Mean and spread of examples, one number per channel (C, 1, 1) or feature (F,); constant ones have spread 1."""
+    axes: tuple[int, ...] = (0,)
+    if x.dim() == 4:
+        axes = (0, 2, 3)
     some = x[:: max(1, x.shape[0] // 10_000)].double()
     spread, mean = torch.std_mean(some, axes, correction=0, keepdim=True)
     return mean[0].float(), torch.where(spread > 0, spread, 1.0)[0].float()
@@ -52,13 +57,11 @@ def scaling(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def network(config: TrainConfig, in_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
     """The network that a configuration names."""
-    return models.build(
-        config.model,
-        in_shape,
-        num_outputs,
-        stem=None if config.model in ("linear", "mlp") else config.stem,
-        hidden=config.hidden if config.model == "mlp" else None,
-    )
+    if config.model == "mlp":
+        return models.build("mlp", in_shape, num_outputs, hidden=config.hidden)
+    if config.model == "linear":
+        return models.build("linear", in_shape, num_outputs)
+    return models.build(config.model, in_shape, num_outputs, stem=config.stem)
 
 
 def save_weights(path: Path, parts: Parts) -> None:
@@ -81,14 +84,16 @@ def save_weights(path: Path, parts: Parts) -> None:
 
 
 def load_model(run: str | Path) -> Prepared:
-    """The model of a finished run, ready to score raw examples (N, ...): one column a task.
+    """The model of a finished run, ready to score raw examples (N, ...): one column per task.
 
     Args:
         run: the run's folder, or its weights.pt.
     """
     from fcco.lab.config import TrainConfig
 
-    path = Path(run) / "weights.pt" if Path(run).is_dir() else Path(run)
+    path = Path(run)
+    if path.is_dir():
+        path = path / "weights.pt"
     try:
         content: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
         config = TrainConfig(model=content["model"], hidden=tuple(content["hidden"]), stem=content["stem"])

@@ -194,6 +194,7 @@ class OutputObjective(Objective):
             got = ", ".join(type(item).__name__ for item in data) or "nothing"
             raise TypeError(f"{type(self).__name__} takes one fcco.data.Batch beside index, got {got}")
         batch = data[0]
+        # Plain means over those present would forget the data's weights.
         if batch.weight is None and self.data.weight is not None:
             raise ValueError("batch.weight must be given, since the data have weights; data.batch(ids, x) brings it")
         return batch
@@ -207,6 +208,7 @@ def called(model: nn.Module, x: Any) -> Any:
         result = model(**x)
     else:
         result = model(x)
+    # What the models of Transformers return is neither a tensor nor a tuple of one.
     logits = getattr(result, "logits", None)
     if isinstance(logits, Tensor):
         return logits
@@ -257,4 +259,5 @@ def fingerprint(tensor: Tensor | None) -> str | None:
     if tensor is None:
         return None
     numbers = tensor.detach().double().cpu().contiguous()
-    return hashlib.sha256(numbers.numpy().tobytes()).hexdigest()[:16]
+    content = bytes(numbers.contiguous().view(torch.uint8).flatten().tolist())  # without numpy, which may be missing
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -78,12 +78,14 @@ class Cox(OutputObjective):
         h = to_float64(scores(outputs, batch))
         item = self.block_item[index]
         own = own_position(batch, index, item)
+        # A batch made by hand may hold subjects who are no longer at risk.
         at_risk = served(self.moment[batch.id] >= self.moment[item].unsqueeze(1), batch)
         size = self.risk_size[index].to(h.dtype)
         entering, weight = with_own(batch, index, at_risk, own, size, "other subjects at risk")
         return log_mean_exp_over(h - h[own].unsqueeze(1), entering, weight, index, "subjects at risk").unsqueeze(1)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
+        # log of the sum over the risk set from log of the mean
         f = u.squeeze(1) + self.risk_weight[index].to(u.dtype).log()
         return self.weighted(index, f)
 

@@ -117,6 +117,7 @@ class GlobalContrastive(OutputObjective):
             shape: tuple[int, ...] = ()
             if temperature.per_example:
                 shape = (self.num_blocks, 2)
+            # As a logarithm above the minimum, no step of an optimizer can make it negative.
             start = math.log(temperature.start - temperature.minimum)
             self.excess = nn.Parameter(like_parameters(model, torch.full(shape, start)))
         else:
@@ -181,12 +182,14 @@ class GlobalContrastive(OutputObjective):
             others = others.repeat_interleave(2, 1)
             if weight is not None:
                 weight = weight.repeat_interleave(2, -1) / 2
+        # Relative to the positive pair, exponents are small once the pairs agree.
         positive = (own[:, 0] * own[:, 1]).sum(1)  # (B,)
         exponents = self._over_tau(similarity - positive[:, None, None], index)
         return log_mean_exp_over(exponents, others, weight, index, "other examples")
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         if self.epsilon > 0.0:
+            # log(epsilon + u) from log u
             u = torch.logaddexp(u, torch.full_like(u, math.log(self.epsilon)))
         if isinstance(self.temperature, LearnedTemperature):
             u = u + self.temperature.rho

@@ -39,6 +39,7 @@ class MultiTaskAUC(OutputObjective):
             with which F equals the pairwise square loss.
         trained_centers: a, b as trained variables, or exact class means.
         block_weight: (T,) how much each task counts, None: equally.
+        positive_fraction: the share of positives among the samples that a loader draws for a task; F is the same.
 
     Example:
         >>> from fcco.data import Tasks
@@ -63,9 +64,10 @@ class MultiTaskAUC(OutputObjective):
         loss: SquaredHinge | Square | None = None,
         trained_centers: bool = True,
         block_weight: Tensor | None = None,
+        positive_fraction: float = 0.5,
     ) -> None:
         check_data("MultiTaskAUC", data, Tasks)
-        blocks = TaskBlocks(data)
+        blocks = TaskBlocks(data, positive_fraction=positive_fraction)
         dim = 4
         if trained_centers:
             dim = 3
@@ -76,6 +78,7 @@ class MultiTaskAUC(OutputObjective):
             check_surrogate("loss", loss, SquaredHinge, Square)
             self.loss = loss
         self.shift_invariant = not trained_centers
+        # One per column, so that a task left out of the data does not renumber a saved state.
         self.a: nn.Parameter | None = None
         self.b: nn.Parameter | None = None
         if trained_centers:
@@ -108,6 +111,7 @@ class MultiTaskAUC(OutputObjective):
         mean_positive = over_positives(h)
         mean_negative = over_negatives(h)
         if self.a is None or self.b is None:
+            # Moments, from which outer makes variances: a mean of squares around a mean would be biased.
             squares = [over_positives(h.square()), over_negatives(h.square())]
             return torch.stack([*squares, mean_positive, mean_negative], 1)
         around_a = over_positives((h - self.a[task].unsqueeze(1)).square())

@@ -96,6 +96,7 @@ class PartialAUC(AnchoredObjective):
         }
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
+        # A small temperature makes exponents of hundreds, whose differences single precision would lose.
         x, _, negative = self.pairs(index, to_float64(outputs), batch)
         exponents = self.loss(x) / self.temperature
         return log_mean_exp_over(exponents, negative, batch.weight, index, "negatives").unsqueeze(1)
@@ -111,6 +112,7 @@ class PartialAUC(AnchoredObjective):
     def outer_and_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor] | None:
         if self.v is not None:
             return None
+        # One-way, f is linear in log u.
         slope = self.weighted(index, torch.full_like(u[:, 0], self.temperature))
         return slope * u.squeeze(1), slope.unsqueeze(1)
 

@@ -95,6 +95,7 @@ class PNormPush(AnchoredObjective):
             outputs = to_float64(outputs)
         x, positive, _ = self.pairs(index, outputs, batch)
         share = shares(x, positive, batch.weight, index, "positives")
+        # x is h_j - h_i; here positive j should be the higher one, so the loss is of -x
         log_scale, l = self.loss.scaled(-x, share > 0)
         return log_or_zero((l * share).sum(1, keepdim=True), log_scale)
 
@@ -105,7 +106,7 @@ class PNormPush(AnchoredObjective):
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         log_u = u.squeeze(1)
         if self.v is None:
-            return self.weighted(index, (self.p * log_u).exp())
+            return self.weighted(index, (self.p * log_u).exp())  # u^p; where it overflows, the solver names the block
         v = self.per_block(index, self.v).to(log_u.dtype)
         size = self.per_block(index, self.task_size)
         return self.weighted(index, soft_maximum(log_u, v, 1.0 / self.p, size))

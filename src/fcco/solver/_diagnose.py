@@ -27,28 +27,35 @@ def exact_figures(evaluator: Evaluator, table: BlockTable, full_pass: FullPass, 
         exact = gradients(evaluator.parameters)
         if not bool(evaluator.average(exact, torch.isfinite(g).all())):
             everything.raise_nonfinite(g)
-        return _figures(evaluator, table, full.f, g, exact, z)
+        value, tracking_error = _value_and_error(table, full.f, g)
+        gradient_error = None
+        if z is not None:
+            gradient_error = float(evaluator.norm([a - b for a, b in zip(z, exact, strict=True)]))
+        return Diagnosis(value, float(evaluator.norm(exact)), tracking_error, gradient_error)
     finally:
         evaluator.module_state.restore(saved)
         for p, gradient in zip(evaluator.parameters, kept, strict=True):
             p.grad = gradient
 
 
-def _figures(
-    evaluator: Evaluator, table: BlockTable, f: Tensor, g: Tensor, exact: list[Tensor], z: list[Tensor] | None
-) -> Diagnosis:
+def exact_values(evaluator: Evaluator, table: BlockTable, full_pass: FullPass) -> Diagnosis:
+    """F and the tracking error alone, from one pass forward; what is not finite shows in them."""
+    saved = evaluator.module_state.capture()
+    try:
+        everything = AllData(evaluator, table, full_pass)
+        g, _ = everything.values()
+        value, tracking_error = _value_and_error(table, everything.outer(g), g)
+        return Diagnosis(value, None, tracking_error, None)
+    finally:
+        evaluator.module_state.restore(saved)
+
+
+def _value_and_error(table: BlockTable, f: Tensor, g: Tensor) -> tuple[float, float | None]:
+    """F, and the tracking error over the blocks visited; None where there are none."""
     squares = (table.current() - g).square().sum(1)[table.visited]
     sums = torch.stack([f.sum(), squares.sum(), table.visited.sum().to(f.dtype)])
     total, error, count = sum_over_ranks(sums).tolist()
-    tracking_error = None
-    if count:
-        tracking_error = math.sqrt(error / count)
-    gradient_error = None
-    if z is not None:
-        gradient_error = float(evaluator.norm([a - b for a, b in zip(z, exact, strict=True)]))
-    return Diagnosis(
-        value=total / table.geometry.num_blocks,
-        gradient_norm=float(evaluator.norm(exact)),
-        tracking_error=tracking_error,
-        gradient_error=gradient_error,
-    )
+    value = total / table.geometry.num_blocks
+    if not count:
+        return value, None
+    return value, math.sqrt(error / count)

@@ -137,12 +137,8 @@ class Engine(ABC):
     method: Method
 
     @abstractmethod
-    def prepare(self, t: int, drawn: int) -> Renewal | None:
-        """What comes before the probes of step t: v3's pass over all data, where it is due.
-
-        Args:
-            drawn: how many samples the solver has drawn so far.
-        """
+    def prepare(self, request: Request) -> Renewal | None:
+        """What comes before the probes of a step: v3's pass over all data, where it is due."""
 
     @abstractmethod
     def probe(self, request: Request, weights: Weights, transaction: Transaction) -> Probed:
@@ -176,8 +172,8 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def diagnose(self, full_pass: FullPass | None, z: list[Tensor] | None) -> Diagnosis:
-        """Exact figures from passes over all data."""
+    def diagnose(self, full_pass: FullPass | None, z: list[Tensor] | None, gradient: bool) -> Diagnosis:
+        """Exact figures from passes over all data; without those of the gradient where ``gradient`` is False."""
 
     @abstractmethod
     def rows(self) -> Tensor:

@@ -64,7 +64,10 @@ class Evaluator:
 
     def check_trained(self) -> None:
         """Refuse parameters that were frozen or unfrozen since: z, w_{t-1} and the gradients are of those before."""
-        if all(p.requires_grad is trained for p, trained in self._trained):
+        same = True
+        for p, trained in self._trained:
+            same = same and p.requires_grad is trained
+        if same:
             return
         named = {id(p): name for name, p in self.objective.named_parameters()}
         changed = [named.get(id(p), "?") for p, trained in self._trained if p.requires_grad is not trained]

@@ -58,11 +58,20 @@ class AllData:
         self._check_complete(seen)
         return total, samples
 
+    @torch.no_grad()
+    def outer(self, u: Tensor) -> Tensor:
+        """f_i(u_i) of every owned block (owned,)."""
+        return self._evaluator.objective.outer(self._blocks(), u)
+
+    def _blocks(self) -> Tensor:
+        geometry = self._geometry
+        return torch.arange(geometry.rank, geometry.num_blocks, geometry.world, device=self._table.device)
+
     def gradient(self, u: Tensor) -> FullGradient:
         """Add (1/m) sum_i grad f_i(u_i) grad g_i(w) to ``p.grad`` (averaged over ranks it is exact)."""
         evaluator = self._evaluator
         geometry = self._geometry
-        blocks = torch.arange(geometry.rank, geometry.num_blocks, geometry.world, device=self._table.device)
+        blocks = self._blocks()
         f, slope = evaluator.outer(blocks, u, geometry.world / geometry.num_blocks)
         total = torch.zeros_like(self._table.rows)
         seen = torch.zeros_like(self._table.visited)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
+from fcco._support.parallel import sum_over_ranks
 from fcco._support.sharded import copies
 from fcco.methods.trackers import Coefficient, floor
 from fcco.solver._blocks import BlockTable
@@ -28,8 +30,7 @@ class Reference:
         g: (owned, dim) g_i(w_tau).
         u: (owned, dim) u_{tau-1}, as it weighed the gradient.
         step: tau.
-        samples: how many samples the pass took.
-        drawn: how many samples the solver had drawn when it was renewed, that pass included.
+        epoch: how many steps draw as many samples as the pass took, over all ranks; the period where none is given.
     """
 
     weights: list[Tensor] = saved(Layout.PER_PARAMETER)
@@ -37,8 +38,7 @@ class Reference:
     g: Tensor = saved(Layout.PER_BLOCK)
     u: Tensor = saved(Layout.PER_BLOCK)
     step: int = saved(default=0)
-    samples: int = saved(default=0)
-    drawn: int = saved(default=0)
+    epoch: int = saved(default=0)
 
     @classmethod
     def blank(cls) -> Reference:
@@ -49,8 +49,8 @@ class Reference:
 
 def make_reference(
     evaluator: Evaluator, table: BlockTable, full_pass: FullPass, beta: Coefficient, step: int
-) -> Reference:
-    """tau = t: w_tau, g(w_tau), u_{tau-1} and Gfull from one pass.
+) -> tuple[Reference, int]:
+    """tau = t: w_tau, g(w_tau), u_{tau-1} and Gfull from one pass; and how many samples it took.
 
     Blocks without a row yet get u_0 = g(w_1), which takes a pass of its own; so does the log domain, where the
     safeguard needs g(w_tau) before the gradient. Either way one pass is charged.
@@ -75,6 +75,12 @@ def make_reference(
     grads = gradients(evaluator.parameters)
     if not bool(evaluator.average(grads, torch.isfinite(g).all()) & evaluator.all_finite(grads)):
         everything.raise_nonfinite(g, u)
-    return Reference(
-        weights=copies(evaluator.parameters), gradient=copies(grads), g=g, u=u, step=step, samples=full.samples
-    )
+    reference = Reference(weights=copies(evaluator.parameters), gradient=copies(grads), g=g, u=u, step=step)
+    return reference, full.samples
+
+
+def steps_per_epoch(pass_samples: int, step_samples: int, device: torch.device) -> int:
+    """How many steps draw as many samples as a pass takes, the same number on every rank."""
+    both = torch.tensor([pass_samples, step_samples], device=device)
+    in_pass, in_step = sum_over_ranks(both).tolist()
+    return max(1, math.ceil(in_pass / max(in_step, 1)))

@@ -62,12 +62,12 @@ class Diagnosis:
 
     Attributes:
         value: F(w).
-        gradient_norm: ||grad F(w)||.
+        gradient_norm: ||grad F(w)||; None where it was not asked for.
         tracking_error: root mean square over visited blocks of ||u_i - g_i(w)||; None before the first visit.
-        gradient_error: ||z - grad F(w)||; None before the first step.
+        gradient_error: ||z - grad F(w)||; None before the first step, or where it was not asked for.
     """
 
     value: float
-    gradient_norm: float
+    gradient_norm: float | None
     tracking_error: float | None
     gradient_error: float | None

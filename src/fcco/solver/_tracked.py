@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -17,12 +17,12 @@ from fcco.methods.trackers import MSVR, Coefficients, Values
 from fcco.objectives import OutputObjective
 from fcco.solver._blocks import BlockTable
 from fcco.solver._chunks import make_pieces
-from fcco.solver._diagnose import exact_figures
+from fcco.solver._diagnose import exact_figures, exact_values
 from fcco.solver._draw import Draw
 from fcco.solver._engine import Engine, Parts, Probed, Renewal, Request, register_engine
 from fcco.solver._full_pass import FullPass
 from fcco.solver._gradients import NonFiniteError, name_blocks
-from fcco.solver._reference import Reference, make_reference
+from fcco.solver._reference import Reference, make_reference, steps_per_epoch
 from fcco.solver._report import Diagnosis, Oracle
 from fcco.solver._state import Layout, saved
 from fcco.solver._transaction import Transaction
@@ -74,7 +74,6 @@ class TrackedBlocks(Engine):
         if parts.u0 is not None:
             table.fill(parts.u0)
         self.state = TrackedState(table)
-        self._to_watch: tuple[Coefficients, Drawn, Boxed] | None = None  # of the last step, until it is committed
         if isinstance(parts.method.tracker, MSVR):
             self.state.watch = CorrectionWatch()
 
@@ -99,8 +98,12 @@ class TrackedBlocks(Engine):
         boxed = run_box(method, c, weights, drawn, probe)
         draw.seen.append(boxed.u)
         draw.finish()
-        self._to_watch = (c, drawn, boxed)
-        return self._probed(request.t, draw, boxed)
+
+        def commit() -> None:
+            table.write(index, boxed.replaced, boxed.u, method.tracker.decay(request.t))
+            self._watch(request.t, c, drawn, boxed)
+
+        return self._probed(draw, boxed, commit)
 
     def _read(self, request: Request) -> tuple[Tensor, tuple[Any, ...]]:
         """The blocks and their data: of a batch, or as the user gave them."""
@@ -108,8 +111,13 @@ class TrackedBlocks(Engine):
         if not isinstance(first, Batch):
             return self.state.table.check(first), tuple(rest)
         batch = first
-        if batch.index is None and isinstance(self._objective, OutputObjective):
-            batch = self._objective.blocks.complete(batch)
+        if isinstance(self._objective, OutputObjective):
+            batch = self._objective.complete(batch)
+            if batch.index is not None and not batch.index.numel():
+                raise ValueError(
+                    f"the batch holds no block of {type(self._objective).__name__} with an example to compare it with: "
+                    "draw more examples per batch, or some of each class"
+                )
         batch = batch.to(self.state.table.device)
         return self.state.table.check(batch.index), (batch,)
 
@@ -157,17 +165,14 @@ class TrackedBlocks(Engine):
         assert self.state.previous is not None
         return [p - before for p, before in zip(self._evaluator.parameters, self.state.previous, strict=True)]
 
-    def _probed(self, t: int, draw: Draw, boxed: Boxed) -> Probed:
+    def _probed(self, draw: Draw, boxed: Boxed, commit: Callable[[], None]) -> Probed:
         samples = self._evaluator.samples(draw.index, draw.data)
-        probes = boxed.probes.values()
-        gradients = sum(probe.f is not None for probe in probes)
-        products = sum(probe.jvp is not None for probe in probes)
+        gradients = 0
+        products = 0
+        for probe in boxed.probes.values():
+            gradients += probe.f is not None
+            products += probe.jvp is not None
         reference = self.state.reference
-        state = self.state
-
-        def commit() -> None:
-            state.table.write(draw.index, boxed.replaced, boxed.u, self.method.tracker.decay(t))
-
         now = boxed.probes[Point.NOW]
         return Probed(
             samples=samples,
@@ -213,28 +218,30 @@ class TrackedBlocks(Engine):
         """Renew the reference at the next step, whatever the period; u is left alone (a new stage does this)."""
         self.state.renew = self.state.reference is not None
 
-    def prepare(self, t: int, drawn: int) -> Renewal | None:
+    def prepare(self, request: Request) -> Renewal | None:
         """A pass over all data, where the reference is due: w_tau, g(w_tau), u_{tau-1} and Gfull."""
-        if not self._is_due(t, drawn):
+        t = request.t
+        if not self._is_due(t):
             return None
         assert self._full_pass is not None
         table = self.state.table
         beta = self.method.tracker.coefficients(t, 1.0, table.rows).beta
-        reference = make_reference(self._evaluator, table, self._full_pass, beta, t)
-        reference.drawn = drawn + reference.samples
+        reference, samples = make_reference(self._evaluator, table, self._full_pass, beta, t)
+        if self.method.period is None:
+            reference.epoch = steps_per_epoch(samples, self.samples(request), table.device)
         self.state.reference = reference
         self.state.renew = False
-        return Renewal(reference.gradient, reference.samples)
+        return Renewal(reference.gradient, samples)
 
-    def _is_due(self, t: int, drawn: int) -> bool:
+    def _is_due(self, t: int) -> bool:
         if not self.method.finite_sum:
             return False
         reference = self.state.reference
         if reference is None or self.state.renew:
             return True
         period = self.method.period
-        if period is None:  # one epoch
-            return drawn - reference.drawn >= reference.samples
+        if period is None:
+            period = reference.epoch
         return t - reference.step >= period
 
     # ------------------------------------------------------------------ loaders and figures
@@ -269,26 +276,31 @@ class TrackedBlocks(Engine):
             large=large,
         )
 
-    def after_step(self, t: int, stacklevel: int) -> None:
-        """Watch over MSVR's correction."""
-        if self.state.watch is None or self._to_watch is None:
+    def _watch(self, t: int, c: Coefficients, drawn: Drawn, boxed: Boxed) -> None:
+        """Follow MSVR's correction."""
+        if self.state.watch is None:
             return
-        c, drawn, boxed = self._to_watch
         now = boxed.probes[Point.NOW]
         previous = None
         if Point.PREVIOUS in boxed.probes:
             previous = boxed.probes[Point.PREVIOUS].g
         values = Values(drawn.u, now.g, previous, jvp=now.jvp)
-        self._to_watch = None
-        self.state.watch.follow(t, c, values, drawn.new, self._evaluator.log_domain, stacklevel + 1)
+        self.state.watch.follow(t, c, values, drawn.new, self._evaluator.log_domain)
+
+    def after_step(self, t: int, stacklevel: int) -> None:
+        """Say where MSVR's correction does harm."""
+        if self.state.watch is not None:
+            self.state.watch.warn(stacklevel + 1)
 
     def rows(self) -> Tensor:
         return self.state.table.current().clone()
 
-    def diagnose(self, full_pass: FullPass | None, z: list[Tensor] | None) -> Diagnosis:
+    def diagnose(self, full_pass: FullPass | None, z: list[Tensor] | None, gradient: bool) -> Diagnosis:
         chosen = self._full_pass if full_pass is None else full_pass
         if chosen is None:
             raise ValueError("diagnose needs a full_pass, here or in the Solver; got None")
+        if not gradient:
+            return exact_values(self._evaluator, self.state.table, chosen)
         return exact_figures(self._evaluator, self.state.table, chosen, z)
 
 

@@ -26,6 +26,7 @@ from fcco.lab.rates.journeys import start
 from fcco.lab.rates.loop import Loop
 from fcco.lab.rates.problems import Problem, curved, paired
 from fcco.methods import estimators, trackers
+from fcco.methods._box import Point
 from fcco.methods._recipes import Method
 from fcco.solver._watch import THRESHOLD
 
@@ -99,9 +100,11 @@ def tail(problem: Problem, b1: int, methods: list[Method], etas: list[float], pl
     for t in range(plan.steps):
         loop.step(next(draws), b1)
         if 2 * t >= plan.steps and t % 4 == 0 and loop.seen is not None:
-            u, looks = loop.seen
+            u, probes = loop.seen
+            now = probes[Point.NOW].g
+            previous = probes[Point.PREVIOUS].g
             norm = problem.gradient(loop.w).norm(dim=-1)
-            kept.append(torch.stack([norm, _square(looks[0] - looks[1]), _square(looks[0] - u)]))
+            kept.append(torch.stack([norm, _square(now - previous), _square(now - u)]))
     found = np.asarray(torch.stack(kept).mean(0).numpy())
     return found[0], found[1], found[2]
 
@@ -120,7 +123,7 @@ def measure_cell(plan: Plan, kind: Kind, form: str, ratio: int, beta: float) -> 
     norms = dict(zip(named, norm.reshape(shape), strict=True))
     variant = [Method("variant", trackers.Variant(beta), z, lag=1)] * len(etas)
     norms["variant"] = tail(problem, b1, variant, etas, plan)[0]
-    gamma = trackers.formula(beta, ratio)
+    gamma = trackers.msvr_gamma(beta, ratio)
     rho = gamma**2 * moved.reshape(shape)[0] / (beta * (2 - beta) * apart.reshape(shape)[0])
     return Cell(ratio, beta, norms, rho)
 

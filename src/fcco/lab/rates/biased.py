@@ -125,7 +125,7 @@ def mean_norms(plan: Plan, problem: Problem, method: str, sizes: Batches, etas: 
     loop = Loop(problem, [made] * len(etas), etas, start(problem, 1.0), plan.seeds)
     norms = Norms()
     for draw in mixed(problem, plan.seeds, sizes):
-        norms.look(loop)
+        norms.follow(loop)
         loop.step(draw, draw.blocks.shape[1] * sizes.b2)
     return norms.mean()
 

@@ -79,7 +79,7 @@ class Norms:
     squares: Tensor | float = 0.0
     errors: Tensor | float = 0.0
 
-    def look(self, loop: Loop) -> None:
+    def follow(self, loop: Loop) -> None:
         """Take in w_t, t counted from 0."""
         if loop.t % self.every == 0:
             gradient = loop.problem.gradient(loop.w)
@@ -129,7 +129,7 @@ def norms_at(journey: Iterator[Loop], marks: Sequence[int]) -> Found:
             roots.append(norms.root_mean_square())
             errors.append(norms.error_of_z())
             samples.append(loop.samples)
-        norms.look(loop)
+        norms.follow(loop)
     return Found(np.stack(means), np.stack(roots), np.stack(errors), np.array(samples, dtype=np.float64))
 
 

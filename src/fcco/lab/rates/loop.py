@@ -1,7 +1,7 @@
-"""The loop of :class:`fcco.Solver`, vectorised over lanes (settings) and seeds, on a closed-form problem.
+"""The steps of :class:`fcco.Solver`, vectorised over lanes (settings) and seeds, on a closed-form problem.
 
-The update rules are the library's own: a lane's tracker gives its coefficients, ``combine`` applies them, the
-estimator gives its weights. A lane is one setting (rates, step size); all lanes of a loop share the method's
+The algorithm box is the library's own (:func:`fcco.methods._box.run_box`): which points are probed, what weighs each
+gradient, how u follows. A lane is one setting (rates, step size); all lanes of a loop share the method's
 structure and, seed by seed, the same draws. Shapes: L lanes, S seeds, B drawn blocks, m blocks, w in R^d.
 """
 
@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from fcco.lab.rates.problems import Draw, Problem
-from fcco.methods._recipes import Method
+from fcco.methods import Method
+from fcco.methods._box import Drawn, Point, Probe, WeighAt, run_box
 from fcco.methods.estimators import Sarah, Weights
-from fcco.methods.trackers import Coefficients, Tracker, Values, combine
+from fcco.methods.trackers import Coefficients, Tracker
 
 
 def stack(parts: Sequence[Any], dims: int) -> Any:
@@ -36,7 +37,7 @@ def _optional(values: list[Any], dims: int) -> Tensor | None:
 
 
 def column(values: Sequence[float], dims: int) -> Tensor:
-    """One number a lane as (L, 1, ...)."""
+    """One number per lane as (L, 1, ...)."""
     return torch.tensor(values, dtype=torch.float64).view(-1, *[1] * dims)
 
 
@@ -45,19 +46,14 @@ def constant(part: Any) -> bool:
     return not isinstance(part, Sarah) and not any(callable(getattr(part, f.name)) for f in fields(part))
 
 
-def first(new: Tensor | None, g: Tensor, u: Tensor) -> Tensor:
-    """Rows of u, with g where a block is met for the first time."""
-    return u if new is None else torch.where(new, g, u)
-
-
 @final
 class Rows:
-    """u of every lane and seed (L, S, m, 1), and the u before it where an estimator looks back.
+    """u of every lane and seed (L, S, m, 1), and the u before it where an estimator needs it.
 
     Args:
-        trackers: one a lane.
+        trackers: one per lane.
         shape: (L, S, m).
-        start: u_0 (L, S, m, 1), taken literally; None: a block starts at its first look.
+        start: u_0 (L, S, m, 1), taken literally; None: a block starts at its first probe.
     """
 
     def __init__(self, trackers: Sequence[Tracker], shape: tuple[int, int, int], start: Tensor | None = None) -> None:
@@ -114,21 +110,14 @@ class Rows:
         self.u.scatter_(2, place, new)
 
 
-class Anchor(NamedTuple):
-    """v3's anchor: w_tau, g_i(w_tau), u_{tau-1}, Gfull_tau."""
+class Reference(NamedTuple):
+    """v3's reference: w_tau, g_i(w_tau), u_{tau-1}, Gfull_tau, and the step tau."""
 
     w: Tensor
     g: Tensor
     u: Tensor
     gradient: Tensor
-
-
-class Mixing(NamedTuple):
-    """The estimator's weights; those of G, G- and G_tau in one tensor (P, L or 1, 1, 1), as many as it uses."""
-
-    z: float | Tensor
-    points: Tensor
-    full: float | Tensor | None
+    step: int
 
 
 @final
@@ -137,8 +126,8 @@ class Loop:
 
     Args:
         problem: with closed-form g and f.
-        methods: one a lane, of one structure.
-        lr: one step size a lane.
+        methods: one per lane, of one structure.
+        lr: one step size per lane.
         w1: (d,) the start.
         seeds: how many.
         normalize: step along z/||z||.
@@ -156,15 +145,17 @@ class Loop:
         normalize: bool = False,
         mu: Sequence[float] | None = None,
     ) -> None:
-        self.problem, self.normalize = problem, normalize
+        self.problem = problem
+        self.normalize = normalize
         self.mu = None if mu is None else column(mu, 2)
         self.w = w1.to(torch.float64).expand(len(methods), seeds, -1).clone()  # (L, S, d)
         self.previous = self.w  # w_0 = w_1
         self.rows = Rows([method.tracker for method in methods], (len(methods), seeds, problem.m))
         self.z: Tensor | None = None
-        self.anchor: Anchor | None = None
-        self.seen: tuple[Tensor, tuple[Tensor, ...]] | None = None  # u_{t-1} and the looks of the last step
-        self.t = self.samples = self._anchored_at = 0
+        self.reference: Reference | None = None
+        self.seen: tuple[Tensor, dict[Point, Probe]] | None = None  # u_{t-1} and the probes of the last step
+        self.t = 0
+        self.samples = 0
         self._renew = False
         self.use(methods, lr)
 
@@ -173,104 +164,108 @@ class Loop:
         self.methods = list(methods)
         self.rows.use([method.tracker for method in methods])
         self.lr = column(lr, 2)
-        self._mixing: Mixing | None = None
+        self._weights: Weights | None = None
 
-    def renew_anchor(self) -> None:
-        """Renew the anchor at the next step (a new stage does this)."""
-        self._renew = self.methods[0].period is not None and self.t > 0
+    def renew_reference(self) -> None:
+        """Renew the reference at the next step (a new stage does this)."""
+        self._renew = self.reference is not None
 
     def step(self, draw: Draw, samples: int) -> None:
         """One step of every lane and seed; ``samples`` is what the draw is charged."""
         self.t += 1
-        self._anchor_if_due()
-        rows = self.rows
-        c, decay = rows.rule(self.t, draw.blocks.shape[1])
-        mixing = self._mix()
-        place, new = rows.place(draw.blocks), rows.new(draw.blocks)
-        u = rows.u.gather(2, place)  # u_{t-1}
-        points = self._points(c, mixing)  # (P, L, S, d): w_t, w_{t-1}, w_tau
-        looks = self.problem.look(points, draw).unbind()
-        self.seen = (u, looks)
-        u_t = first(new, looks[0], self._update(c, draw, place, u, looks))
-        weighs = self._weighs(mixing, place, new, (u, u_t), looks)
-        pulled = self.problem.pull(points[: len(weighs)], draw, torch.stack(weighs))
-        keep = self.methods[0].lag == 1 and len(weighs) > 1
-        rows.write(place, first(new, looks[0], u), u_t, decay, keep)
-        self._move(mixing, (mixing.points * pulled).sum(0) / draw.blocks.shape[1])
+        self._renew_if_due()
+        method = self.methods[0]
+        c, decay = self.rows.rule(self.t, draw.blocks.shape[1])
+        k = self._mix()
+        place = self.rows.place(draw.blocks)
+        drawn = self._drawn(draw, place)
+        total = torch.zeros_like(self.w)
+
+        def probe(point: Point, weigh_at: WeighAt, weight: Any) -> Probe:
+            w = self._weights_at(point)
+            g = self.problem.probe(w, draw)
+            jvp = None
+            if c.jvp is not None and point is Point.NOW:
+                jvp = self.problem.along(w, draw, w - self.previous)
+            if weight is None:
+                return Probe(g, jvp)
+            u = weigh_at(g, jvp)
+            total.add_(weight * self.problem.pull(w, draw, u))
+            return Probe(g, jvp, u)
+
+        boxed = run_box(method, c, k, drawn, probe)
+        self.seen = (drawn.u, boxed.probes)
+        keeps_earlier = method.lag == 1 and k.previous is not None
+        self.rows.write(place, boxed.replaced, boxed.u, decay, keeps_earlier)
+        self._move(k, total / draw.blocks.shape[1])
         self.samples += samples
 
-    def _points(self, c: Coefficients, mixing: Mixing) -> Tensor:
-        if self.anchor is not None:
-            return torch.stack([self.w, self.previous, self.anchor.w])
-        if c.previous is not None or len(mixing.points) > 1:
-            return torch.stack([self.w, self.previous])
-        return self.w.unsqueeze(0)
+    def _drawn(self, draw: Draw, place: Tensor) -> Drawn:
+        reference = self.reference
+        return Drawn(
+            u=self.rows.u.gather(2, place),  # u_{t-1}
+            earlier=lambda: self.rows.before.gather(2, place),  # u_{t-2}
+            new=self.rows.new(draw.blocks),
+            reference_u=None if reference is None else reference.u.gather(2, place),
+            full=None if reference is None else reference.g.gather(2, place),
+        )
 
-    def _update(self, c: Coefficients, draw: Draw, place: Tensor, u: Tensor, looks: Sequence[Tensor]) -> Tensor:
-        jvp = None if c.jvp is None else self.problem.along(self.w, draw, self.w - self.previous)
-        if self.anchor is None:
-            return combine(c, Values(u, looks[0], looks[1] if len(looks) > 1 else None, jvp=jvp))
-        return combine(c, Values(u, looks[0], looks[1], looks[2], self.anchor.g.gather(2, place), jvp))
+    def _weights_at(self, point: Point) -> Tensor:
+        if point is Point.NOW:
+            return self.w
+        if point is Point.PREVIOUS:
+            return self.previous
+        assert self.reference is not None
+        return self.reference.w
 
-    def _weighs(
-        self,
-        mixing: Mixing,
-        place: Tensor,
-        new: Tensor | None,
-        u: tuple[Tensor, Tensor],
-        looks: Sequence[Tensor],
-    ) -> list[Tensor]:
-        """The rows that weigh G, G- and G_tau, as many as the estimator uses; u is (u_{t-1}, u_t)."""
-        method = self.methods[0]
-        rows = [first(new, looks[0], u[0]) if method.lag == 1 else u[1]]
-        if len(mixing.points) > 1:
-            if method.lag == 1:
-                rows.append(first(new, looks[0], self.rows.before.gather(2, place)))  # u_{t-2}
-            else:
-                rows.append(looks[1] if method.tracker.memoryless else first(new, looks[1], u[0]))
-        if len(mixing.points) > 2 and self.anchor is not None:
-            rows.append(self.anchor.u.gather(2, place))
-        return rows
+    def _mix(self) -> Weights:
+        """The estimators' weights of all lanes; z_1 = G_1 where there is no z_0."""
+        if self._weights is not None:
+            return self._weights
+        estimators = [method.estimator for method in self.methods]
+        if self.z is None and estimators[0].remembers:
+            weights: Weights = stack([estimator.start(self.t) for estimator in estimators], 2)
+            return weights
+        weights = stack([estimator.weights(self.t) for estimator in estimators], 2)
+        if all(constant(estimator) for estimator in estimators):
+            self._weights = weights
+        return weights
 
-    def _mix(self) -> Mixing:
-        """The estimator's weights; z_1 = G_1 where there is no z_0."""
-        if self._mixing is not None:
-            return self._mixing
-        starts = self.z is None and self.methods[0].estimator.remembers
-        k = stack([method.estimator.weights(self.t) for method in self.methods], 2)
-        if starts:
-            k = Weights(z=0.0, now=1.0, previous=None if k.previous is None else 0.0)
-        pulls = [pull for pull in (k.now, k.previous, k.anchor) if pull is not None]
-        points = torch.stack([pull if isinstance(pull, Tensor) else column([pull], 2) for pull in pulls])
-        mixing = Mixing(k.z, points, k.full)
-        if not starts and all(constant(method.estimator) for method in self.methods):
-            self._mixing = mixing
-        return mixing
-
-    def _move(self, mixing: Mixing, total: Tensor) -> None:
+    def _move(self, k: Weights, total: Tensor) -> None:
+        fresh = total
         if self.z is not None:
-            total = total + mixing.z * self.z
-        if mixing.full is not None and self.anchor is not None:
-            total = total + mixing.full * self.anchor.gradient
-        step = self.z = total
+            total = total + k.z * self.z
+        if k.full is not None and self.reference is not None:
+            total = total + k.full * self.reference.gradient
+        self.z = total
+        step = total
+        if k.lookahead is not None:
+            step = k.fresh * fresh + k.lookahead * total
         if self.normalize:
-            norm = total.norm(dim=-1, keepdim=True)
-            step = total / torch.where(norm > 0, norm, 1.0)
+            norm = step.norm(dim=-1, keepdim=True)
+            step = step / torch.where(norm > 0, norm, 1.0)
         if self.mu is not None:
             step = step + self.mu * self.w
-        self.previous, self.w = self.w, self.w - self.lr * step
+        self.previous = self.w
+        self.w = self.w - self.lr * step
 
-    def _anchor_if_due(self) -> None:
+    def _renew_if_due(self) -> None:
         """tau = t: a full pass, charged m n samples; the very first one also gives u_0 and z_0."""
-        period = self.methods[0].period
-        due = self.anchor is None or self._renew or self.t - self._anchored_at >= (period or 0)
-        if period is None or not due:
+        method = self.methods[0]
+        if not method.finite_sum or not self._is_due(method.period):
             return
         g = self.problem.inner(self.w)
-        if self.anchor is None:
+        if self.reference is None:
             self.rows.fill(g)
         u = self.rows.u.clone()
-        self.anchor = Anchor(self.w, g, u, self.problem.gradient(self.w, u))
-        self.z = self.anchor.gradient if self.z is None else self.z
-        self._anchored_at, self._renew = self.t, False
+        self.reference = Reference(self.w, g, u, self.problem.gradient(self.w, u), self.t)
+        if self.z is None:
+            self.z = self.reference.gradient
+        self._renew = False
         self.samples += self.problem.m * self.problem.n
+
+    def _is_due(self, period: int | None) -> bool:
+        if self.reference is None or self._renew:
+            return True
+        assert period is not None
+        return self.t - self.reference.step >= period

@@ -116,7 +116,7 @@ class Problem:
         """Samples of a block in the finite-sum form; 0 outside it."""
         return 0 if self.table is None else self.table.shape[1]
 
-    def look(self, w: Tensor, draw: Draw) -> Tensor:
+    def probe(self, w: Tensor, draw: Draw) -> Tensor:
         """g_i(w; xi) (..., S, B, 1) at w (..., S, d)."""
         w = w.unsqueeze(-2)
         return ((draw.linear + (0.5 * self.q) * w) * w).sum(-1, keepdim=True) + draw.offset
@@ -137,7 +137,7 @@ class Problem:
 
     def inner(self, w: Tensor) -> Tensor:
         """g_i(w) (..., m, 1)."""
-        return self.look(w, self.exact)
+        return self.probe(w, self.exact)
 
     def value(self, w: Tensor) -> Tensor:
         """F(w) (...)."""

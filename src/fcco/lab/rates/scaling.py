@@ -151,7 +151,7 @@ def decline(plan: Plan, form: Form, sizes: Sizes, c: Constants, level: float) ->
     norms, steps, means = Norms(), [], []
     turn = 16
     for loop in travel(_setting(plan, form, sizes), [forms.decaying(form, sizes, c, plan.longest)]):
-        norms.look(loop)
+        norms.follow(loop)
         if loop.t >= turn:
             steps.append(loop.t)
             means.append(norms.mean()[0])

@@ -30,7 +30,7 @@ ONLINE: dict[str, Maker] = {
     "MSVR": MSVR,
     "MSVR-SP": lambda beta: MSVR(beta, single_point=True),
 }
-FINITE: dict[str, Maker] = {"MSVR, finite sum": lambda beta: MSVR(beta, anchored=True)}
+FINITE: dict[str, Maker] = {"MSVR, finite sum": lambda beta: MSVR(beta, finite_sum=True)}
 
 RADIUS = 2.0
 
@@ -70,7 +70,7 @@ class Course:
     steps: int
     b1: int = 1
     b2: int = 1
-    period: int | None = None  # of the anchor
+    period: int | None = None  # of the reference
     other: bool = False  # broken on purpose: another xi at the second point
 
     def path(self, dim: int) -> Iterator[Tensor]:
@@ -93,21 +93,21 @@ def errors(problem: Problem, course: Course, every: int = 8) -> Array:
     draws = problem.draws(range(course.seeds), course.b1, course.b2)
     others = problem.draws(range(course.seeds), course.b1, course.b2, purpose=1)
     total, count = torch.zeros(w.shape[:2], dtype=torch.float64), 0
-    anchor = w
+    reference = w
     for t, now in enumerate(path, 1):
         draw = next(draws)
         if course.period is not None and (t - 1) % course.period == 0:
-            anchor = now
+            reference = now
         second = next(others)._replace(blocks=draw.blocks) if course.other else draw
         c, decay = rows.rule(t, course.b1)
         place = rows.place(draw.blocks)
         u = rows.u.gather(2, place)
         seen = Values(
             u,
-            problem.look(now, draw),
-            None if c.previous is None else problem.look(w, second),
-            None if c.anchor is None else problem.look(anchor, draw),
-            None if c.full is None else problem.inner(anchor).gather(2, place),
+            problem.probe(now, draw),
+            None if c.previous is None else problem.probe(w, second),
+            None if c.reference is None else problem.probe(reference, draw),
+            None if c.full is None else problem.inner(reference).gather(2, place),
             None if c.jvp is None else problem.along(now, draw, now - w),
         )
         rows.write(place, u, combine(c, seen), decay, keep=False)
