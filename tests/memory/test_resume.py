@@ -16,8 +16,8 @@ import fcco
 from fcco.data import Points
 from fcco.memory import MemoryLoader
 from fcco.objectives import PartialAUC
+from tests.helpers.same import assert_same
 from tests.memory.cases import CASES, inputs, labels, model, solver_for, state_of, whole
-from tests.trials import assert_same
 
 
 def run(solver: fcco.Solver, loader: MemoryLoader, steps: int) -> None:
@@ -157,9 +157,14 @@ def test_the_seam_drops_what_the_block_could_not_take() -> None:
     solver, loader = solver_for(case, fcco.output_memory(refresh=2))
     run(solver, loader, 3)
     before = table_and_rows(solver)
-    with pytest.raises(ZeroDivisionError), solver.gradient(whole(case)):
-        assert not torch.equal(table_and_rows(solver)[0], before[0])
-        raise ZeroDivisionError
+    changed = False
+    try:
+        with solver.gradient(whole(case)):
+            changed = not torch.equal(table_and_rows(solver)[0], before[0])
+            raise ZeroDivisionError
+    except ZeroDivisionError:
+        pass
+    assert changed
     assert all(torch.equal(a, b) for a, b in zip(table_and_rows(solver), before, strict=True))
 
 
