@@ -1,6 +1,8 @@
 # Every target makes .venv itself; nothing has to be done before.
 PYTHON ?= python3
 PYTEST_ARGS ?=
+# A test process per core, and tests of one file mostly in one process; PYTEST_ARGS="-n 0" for one process alone.
+PYTEST_CORES := -n logical --maxprocesses 8 --dist worksteal
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -26,10 +28,10 @@ demo: $(STAMP) ## run the main job on embedded data
 	$(BIN)/python -m fcco demo
 
 test: $(STAMP) ## run the tests and the doctests, without the slow ones
-	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_CORES) $(PYTEST_ARGS)
 
 test-all: $(STAMP) ## run every test, the slow ones too
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_CORES) $(PYTEST_ARGS)
 
 check: $(STAMP) ## ruff (lint and format) and mypy --strict over src
 	$(BIN)/ruff check .

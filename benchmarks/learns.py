@@ -33,7 +33,7 @@ import fcco
 from fcco import objectives as zoo
 
 Arrays = dict[str, Tensor]
-QUICK = bool(os.environ.get("FCCO_QUICK"))  # a look whether everything runs; the figures then mean nothing
+QUICK = bool(os.environ.get("FCCO_QUICK"))  # whether everything runs; the figures then mean nothing
 
 
 def mlp(features: int, outputs: int, hidden: int = 64, dropout: float = 0.0) -> nn.Module:
@@ -41,19 +41,21 @@ def mlp(features: int, outputs: int, hidden: int = 64, dropout: float = 0.0) -> 
 
 
 def fit(
-    objective: fcco.Objective, loader: fcco.sampling.Loader, lr: float, steps: int, beta: float, decay: float = 0.0
+    objective: zoo.OutputObjective,
+    sizes: tuple[int, int],
+    lr: float,
+    steps: int,
+    beta: float,
+    seed: int,
+    decay: float = 0.0,
 ) -> None:
-    """Our side: a moving-average tracker (SOAP) under Adam."""
+    """Our side: a moving-average tracker (SOAP) under Adam; sizes: blocks and samples."""
     steps = 5 if QUICK else steps
     optimizer = torch.optim.Adam(objective.parameters(), lr=lr, weight_decay=decay)
-    solver, taken = fcco.Solver(objective, optimizer, fcco.soap(beta=beta)), 0
+    solver = fcco.Solver(objective, optimizer, fcco.soap(beta=beta))
     objective.train()
-    while taken < steps:
-        for index, batch in loader:
-            solver.step(index, batch)
-            taken += 1
-            if taken == steps:
-                break
+    for batch in solver.loader(*sizes, seed=seed, steps_per_epoch=steps):
+        solver.step(batch)
     objective.eval()
 
 
@@ -122,8 +124,10 @@ def rare_run(
             draws = uniform(sum(sizes), len(y), seed) if kind.endswith("uniform") else balanced(y, *sizes, seed)
             fit_plain(model, ((x[i], y[i].float()) for i in draws), _logistic, lr, steps, knob)
         else:
-            objective, loader = rare_objective(kind, model, x, y, sizes, knob, seed)
-            fit(objective, loader, lr, steps, beta=0.3)
+            objective = rare_objective(kind, model, fcco.data.Points(x, y), knob)
+            if kind == "PNormPush":  # whose blocks are the negatives
+                sizes = sizes[::-1]
+            fit(objective, sizes, lr, steps, 0.3, seed)
         return (
             metric(predict(model, data["fashion_valid_x"].float() / 255)[:, 0], data["fashion_valid_y"]),
             metric(predict(model, data["fashion_test_x"].float() / 255)[:, 0], data["fashion_test_y"]),
@@ -132,17 +136,14 @@ def rare_run(
     return run
 
 
-def rare_objective(kind: str, model: nn.Module, x: Tensor, y: Tensor, sizes: tuple[int, int], knob: float, seed: int):  # type: ignore[no-untyped-def]
-    """(objective, loader) of a rare-class problem."""
-    average = fcco.Average.ALL if kind == "AveragePrecision" else fcco.Average.OPPOSITE
+def rare_objective(kind: str, model: nn.Module, data: fcco.data.Points, knob: float) -> zoo.OutputObjective:
+    """The objective of a rare-class problem."""
     if kind == "PNormPush":
-        loader = fcco.PointLoader(x, y, sizes[1], sizes[0], average=average, block_label=0, seed=seed)
-        return zoo.PNormPush(model, loader.num_blocks, p=knob), loader
-    loader = fcco.PointLoader(x, y, *sizes, average=average, seed=seed)
+        return zoo.PNormPush(model, data, p=knob)
     if kind == "AveragePrecision":
-        return zoo.AveragePrecision(model, loader.num_blocks, loss=zoo.SquaredHinge(margin=knob)), loader
+        return zoo.AveragePrecision(model, data, loss=zoo.SquaredHinge(margin=knob))
     two_way = 1.0 if kind == "PartialAUC two-way" else None
-    return zoo.PartialAUC(model, loader.num_blocks, temperature=knob, positive_temperature=two_way), loader
+    return zoo.PartialAUC(model, data, temperature=knob, positive_temperature=two_way)
 
 
 def _logistic(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -172,12 +173,11 @@ def labels_run(
             )
         elif kind == "MultiTaskAUC":
             per_step = max(2, tasks // 3)
-            loader = fcco.BlockLoader(own_x, own_y, per_step, 256 // per_step, replacement=True, seed=seed)
-            fit(zoo.MultiTaskAUC(model, tasks), loader, lr, steps, beta=0.5, decay=knob)
+            objective = zoo.MultiTaskAUC(model, fcco.data.Tasks(own_x, own_y))
+            fit(objective, (per_step, 256 // per_step), lr, steps, 0.5, seed, decay=knob)
         else:
-            loader = fcco.MultiLabelPointLoader(own_x, own_y, 64, 16, average=fcco.Average.ALL, seed=seed)
-            objective = zoo.AveragePrecision(model, loader.num_blocks, block_task=loader.block_task)
-            fit(objective, loader, lr, steps, beta=0.3, decay=knob)
+            objective = zoo.AveragePrecision(model, fcco.data.Points(own_x, own_y))
+            fit(objective, (64, 16), lr, steps, 0.3, seed, decay=knob)
         return tuple(
             macro(metric, predict(model, x[data[f"{name}_{part}"]]), y[data[f"{name}_{part}"]])
             for part in ("valid", "test")
@@ -196,8 +196,8 @@ def cox_run(kind: str) -> Callable[[Arrays, float, float, int], tuple[float, flo
         train = data["metabric_train"]
         model, steps = mlp(x.shape[1], 1, 32, dropout=0.2), 800
         if kind == "Cox":
-            loader = fcco.RiskSetLoader(x[train], when[train], event[train], 32, 32, seed=seed)
-            fit(zoo.Cox(model, when[train], event[train]), loader, lr, steps, beta=0.3, decay=knob)
+            own = fcco.data.RiskSets(x[train], when[train], event[train])
+            fit(zoo.Cox(model, own), (32, 32), lr, steps, 0.3, seed, decay=knob)
         else:
             draws = ((x[train[i]], when[train[i]], event[train[i]]) for i in uniform(64, len(train), seed))
             fit_plain(model, draws, batch_cox, lr, steps, knob)
@@ -231,10 +231,9 @@ def ranking_run(kind: str) -> Callable[[Arrays, float, float, int], tuple[float,
             draws = ((own[0][i], own[1][i]) for i in uniform(128, len(train), seed))
             fit_plain(model, draws, lambda net, a, b: functional.mse_loss(net(a)[:, 0], b), lr, steps, knob)
         else:
-            above = 0.0 if kind == "NDCG" else -math.inf
-            loader = fcco.QueryItemLoader(own[0], own[2], own[1], 32, 8, relevant_above=above, seed=seed)
-            objective = (zoo.NDCG if kind == "NDCG" else zoo.ListNet)(model, own[2], own[1])
-            fit(objective, loader, lr, steps, beta=0.3, decay=knob)
+            queries = fcco.data.Queries(own[0], own[2], own[1])
+            objective = (zoo.NDCG if kind == "NDCG" else zoo.ListNet)(model, queries)
+            fit(objective, (32, 8), lr, steps, 0.3, seed, decay=knob)
         return tuple(  # type: ignore[return-value]
             ndcg(predict(model, x[rows])[:, 0], y[rows], query[rows])
             for rows in (data["ranking_valid"], data["ranking_test"])
@@ -257,9 +256,9 @@ def groups_run(kind: str) -> Callable[[Arrays, float, float, int], tuple[float, 
             draws = ((x[train[i]], y[train[i]]) for i in uniform(128, len(train), seed))
             fit_plain(model, draws, lambda net, a, b: functional.cross_entropy(net(a), b), lr, steps, knob)
         else:
-            loader = fcco.GroupLoader(x[train], group[train], 2, 64, labels=y[train], seed=seed)
+            groups = fcco.data.Groups(x[train], y[train], group[train])
             risk = zoo.KLRisk(knob) if kind == "GroupDRO KL" else zoo.CVaRRisk(knob)
-            fit(zoo.GroupDRO(model, 4, risk), loader, lr, steps, beta=0.3)
+            fit(zoo.GroupDRO(model, groups, risk), (2, 64), lr, steps, 0.3, seed)
 
         def worst(rows: Tensor) -> float:
             right = predict(model, x[rows]).argmax(1) == y[rows]
@@ -281,9 +280,9 @@ def bags_run(kind: str) -> Callable[[Arrays, float, float, int], tuple[float, fl
         model, steps, temperature = mlp(784, 1, 64), 1500, 0.1
         if kind == "MultiInstance":
             flat, bag = x[: cut[0]].flatten(0, 1), torch.arange(cut[0]).repeat_interleave(10)
-            loader = fcco.BagLoader(flat, bag, 32, 5, labels=y[: cut[0]], seed=seed)
+            bags = fcco.data.Bags(flat, bag, y[: cut[0]])
             temperature = knob
-            fit(zoo.MultiInstance(model, y[: cut[0]], temperature=knob), loader, lr, steps, beta=0.5)
+            fit(zoo.MultiInstance(model, bags, temperature=knob), (32, 5), lr, steps, 0.5, seed)
         else:
             draws = ((x[i][:, torch.randperm(10)[:5]], y[i].float()) for i in uniform(32, cut[0], seed))
             fit_plain(model, draws, mean_pool, lr, steps, knob)
@@ -326,14 +325,14 @@ def features_run(kind: str) -> Callable[[Arrays, float, float, int], tuple[float
         trunk = nn.Sequential(nn.Linear(x.shape[1], 128), nn.ReLU(), nn.Linear(128, 32))
         model: nn.Module = Masked(trunk)
         if kind == "GlobalContrastive":
-            loader = fcco.ExampleLoader((own_x, own_x), size, seed=seed)
-            fit(zoo.GlobalContrastive(model, len(own_x), temperature=knob), loader, lr, steps, beta=0.3)
+            views = fcco.data.Examples((own_x, own_x))
+            fit(zoo.GlobalContrastive(model, views, temperature=knob), (size, 0), lr, steps, 0.3, seed)
         elif kind == "mini-batch InfoNCE":
             draws = ((own_x[i],) for i in uniform(size, len(own_x), seed))
             fit_plain(model, draws, lambda net, a: info_nce(net(a), net(a), knob), lr, steps, 0.0)
         elif kind == "NCA":
-            loader = fcco.ExampleLoader(own_x, size, labels=own_y, seed=seed)
-            fit(zoo.NCA(model, own_y, log_likelihood=True), loader, lr, steps, beta=0.3, decay=knob)
+            own = fcco.data.Examples(own_x, own_y)
+            fit(zoo.NCA(model, own, log_likelihood=True), (size, 0), lr, steps, 0.3, seed, decay=knob)
         else:
             whole = nn.Sequential(model, nn.ReLU(), nn.Linear(32, 10))
             draws = ((own_x[i], own_y[i]) for i in uniform(size, len(own_x), seed))
@@ -497,7 +496,7 @@ def study(data: str, names: list[str], seeds: int, workers: int, log: Path) -> l
 
 
 def table(results: list[Row]) -> str:
-    """Markdown: one line a problem and run, the best of each problem bold."""
+    """Markdown: one line per problem and run, the best of each problem bold."""
     lines = ["| problem | metric | run | lr, knob | test, mean ± std |", "|---|---|---|---|---|"]
     for name, problem in PROBLEMS.items():
         rows = {}

@@ -15,7 +15,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,9 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, softplus
 
 import fcco
-from fcco.objectives._average_precision import AveragePrecision
-from fcco.objectives._global_contrastive import GlobalContrastive
-from fcco.objectives._listnet import ListNet
-from fcco.objectives._ndcg import NDCG, ideal_dcg
-from fcco.objectives._partial_auc import PartialAUC
-from fcco.objectives._surrogates import Logistic, SquaredHinge
-from fcco.sampling.batch import Batch
+from fcco.data import Batch, Examples, Points, Queries
+from fcco.objectives import NDCG, AveragePrecision, GlobalContrastive, ListNet, Logistic, PartialAUC, SquaredHinge
+from fcco.objectives._ndcg import ideal_dcg
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -42,6 +38,8 @@ EMPTY = -1.0e4  # log u at the start: 0 in value, as LibAUC's u
 BATCH, POSITIVES = 640, 64  # the batch of the speed table, and of AP and pAUC throughout
 QUERIES, RELEVANT, OTHERS = 8, 8, 72  # the same 640 and 64 as queries
 BOUND = 4.0  # AP: LibAUC's step over ours
+
+Draw = Callable[[torch.Generator], Batch]
 
 
 class Table(nn.Module):
@@ -72,9 +70,9 @@ class Pair:
     Attributes:
         objective: fcco's, over a :class:`Table`.
         shape: of the table.
-        draw: a step's blocks and batch.
-        loss: LibAUC's, from the outputs (K, ...), the blocks and the batch.
-        rows: LibAUC's u of the blocks as fcco's rows (B, dim) (log u where fcco has log u), from the same three.
+        draw: a step's batch.
+        loss: LibAUC's, from the outputs (K, ...) and the batch.
+        rows: LibAUC's u of the blocks as fcco's rows (B, dim) (log u where fcco has log u), from the same two.
         u0: fcco's start, 0 in value.
         ours: what of fcco's rows is compared, where that is not all of them.
         prepare: changes the scores before a step.
@@ -88,9 +86,9 @@ class Pair:
     steps: int
     objective: fcco.Objective
     shape: tuple[int, ...]
-    draw: Callable[[torch.Generator], tuple[Tensor, Batch]]
-    loss: Callable[[Tensor, Tensor, Batch], Tensor]
-    rows: Callable[[Tensor, Tensor, Batch], Tensor]
+    draw: Draw
+    loss: Callable[[Tensor, Batch], Tensor]
+    rows: Callable[[Tensor, Batch], Tensor]
     u0: float
     factor: float
     factor_is: str
@@ -118,14 +116,20 @@ class Agreement:
         return self.u <= self.bound and self.gradient <= self.bound
 
 
-def imbalanced(num_positives: int, num_examples: int) -> Callable[[torch.Generator], tuple[Tensor, Batch]]:
+def first_positive(num_positives: int, num_examples: int) -> Points:
+    """Examples whose x is their number, the first ones positive."""
+    number = torch.arange(num_examples)
+    return Points(number, number < num_positives)
+
+
+def imbalanced(num_positives: int, num_examples: int) -> Draw:
     """Draws 64 of the positives (the first examples of the set) and 576 negatives, 0/1 labels."""
 
-    def draw(generator: torch.Generator) -> tuple[Tensor, Batch]:
+    def draw(generator: torch.Generator) -> Batch:
         index = torch.randperm(num_positives, generator=generator)[:POSITIVES]
         negatives = torch.randperm(num_examples - num_positives, generator=generator)[: BATCH - POSITIVES]
         id = torch.cat([index, num_positives + negatives])
-        return index, Batch(id, id, y=(id < num_positives).long(), anchor=torch.arange(POSITIVES))
+        return Batch(id, id, index, y=(id < num_positives).long(), block_pos=torch.arange(POSITIVES))
 
     return draw
 
@@ -137,11 +141,11 @@ def average_precision(gamma: float) -> Pair:
         name="AP (AveragePrecisionLoss)",
         gamma=gamma,
         steps=8,
-        objective=AveragePrecision(Table(2000), 100),
+        objective=AveragePrecision(Table(2000), first_positive(100, 2000)),
         shape=(2000,),
         draw=imbalanced(100, 2000),
-        loss=lambda h, index, batch: theirs(h, batch.y, batch.id),
-        rows=lambda h, index, batch: torch.cat([theirs.u_pos[index], theirs.u_all[index]], 1).log(),
+        loss=lambda h, batch: theirs(h, batch.y, batch.id),
+        rows=lambda h, batch: torch.cat([theirs.u_pos[batch.index], theirs.u_all[batch.index]], 1).log(),
         u0=EMPTY,
         factor=1.0,
         factor_is="1",
@@ -156,11 +160,11 @@ def one_way(gamma: float) -> Pair:
         name="pAUC one-way (pAUC_DRO_Loss)",
         gamma=gamma,
         steps=8,
-        objective=PartialAUC(Table(2000), 100, temperature=1.0),
+        objective=PartialAUC(Table(2000), first_positive(100, 2000), temperature=1.0),
         shape=(2000,),
         draw=imbalanced(100, 2000),
-        loss=lambda h, index, batch: theirs(h, batch.y, batch.id),
-        rows=lambda h, index, batch: theirs.u_pos[index].log(),
+        loss=lambda h, batch: theirs(h, batch.y, batch.id),
+        rows=lambda h, batch: theirs.u_pos[batch.index].log(),
         u0=EMPTY,
         factor=1.0,
         factor_is="1",
@@ -168,10 +172,10 @@ def one_way(gamma: float) -> Pair:
     )
 
 
-def pairs_of_views(num_examples: int, size: int) -> Callable[[torch.Generator], tuple[Tensor, Batch]]:
-    def draw(generator: torch.Generator) -> tuple[Tensor, Batch]:
+def pairs_of_views(num_examples: int, size: int) -> Draw:
+    def draw(generator: torch.Generator) -> Batch:
         id = torch.randperm(num_examples, generator=generator)[:size]
-        return id, Batch(id, id, anchor=torch.arange(size))
+        return Batch(id, id, id, block_pos=torch.arange(size))
 
     return draw
 
@@ -195,11 +199,11 @@ def one_modal(gamma: float, *, equal_views: bool) -> Pair:
         name="contrastive, one modality (GCLoss_v1)" + (", equal views" if equal_views else ""),
         gamma=gamma,
         steps=6,
-        objective=GlobalContrastive(Table(100, 2, 16), 100, temperature=tau),
+        objective=GlobalContrastive(Table(100, 2, 16), Examples(torch.arange(100)), temperature=tau),
         shape=(100, 2, 16),
         draw=pairs_of_views(100, size),
-        loss=lambda h, index, batch: theirs(h[:, 0], h[:, 1], index),
-        rows=lambda h, index, batch: theirs.u[index].log(),
+        loss=lambda h, batch: theirs(h[:, 0], h[:, 1], batch.index),
+        rows=lambda h, batch: theirs.u[batch.index].log(),
         u0=EMPTY,
         factor=2.0,
         factor_is="2 (LibAUC adds up the two views, fcco takes their mean)",
@@ -215,18 +219,19 @@ def two_modal(gamma: float) -> Pair:
         theirs = losses.GCLoss_v2(N=100, tau=tau, gamma=gamma)
         theirs.adjust_gamma(1)
 
-    def loss(h: Tensor, index: Tensor, batch: Batch) -> Tensor:
+    def loss(h: Tensor, batch: Batch) -> Tensor:
         first, second = normalize(h, dim=2).unbind(1)  # LibAUC takes features of length 1
-        return theirs(first, second, index)[0]
+        return theirs(first, second, batch.index)[0]
 
-    def rows(h: Tensor, index: Tensor, batch: Batch) -> Tensor:
+    def rows(h: Tensor, batch: Batch) -> Tensor:
+        index = batch.index
         return torch.cat([u[index].log() + b[index] for u, b in ((theirs.u1, theirs.b1), (theirs.u2, theirs.b2))], 1)
 
     return Pair(
         name="contrastive, two modalities (GCLoss_v2)",
         gamma=gamma,
         steps=6,
-        objective=GlobalContrastive(Table(100, 2, 16), 100, temperature=tau, two_modal=True),
+        objective=GlobalContrastive(Table(100, 2, 16), Examples(torch.arange(100)), temperature=tau, two_modal=True),
         shape=(100, 2, 16),
         draw=pairs_of_views(100, size),
         loss=loss,
@@ -238,34 +243,33 @@ def two_modal(gamma: float) -> Pair:
     )
 
 
-def queries_of(num_queries: int) -> Callable[[torch.Generator], tuple[Tensor, Batch]]:
+def queries_of(num_queries: int) -> Draw:
     """Draws whole queries: items are numbered by query, the relevant ones first, and so are the blocks."""
     length = RELEVANT + OTHERS
 
-    def draw(generator: torch.Generator) -> tuple[Tensor, Batch]:
+    def draw(generator: torch.Generator) -> Batch:
         chosen = torch.randperm(num_queries, generator=generator)[:QUERIES].unsqueeze(1)
         id = (chosen * length + torch.arange(length)).flatten()
         index = (chosen * RELEVANT + torch.arange(RELEVANT)).flatten()
-        anchor = (torch.arange(QUERIES).unsqueeze(1) * length + torch.arange(RELEVANT)).flatten()
-        return index, Batch(id, id, anchor=anchor)
+        block_pos = (torch.arange(QUERIES).unsqueeze(1) * length + torch.arange(RELEVANT)).flatten()
+        return Batch(id, id, index, block_pos=block_pos)
 
     return draw
 
 
-def graded(num_queries: int) -> tuple[Tensor, Tensor]:
-    """(n,) the query and the relevance of every item: 1, 2, 3, 1, 2, ... for the relevant ones."""
+def graded(num_queries: int) -> Queries:
+    """Items whose x is their number, with relevances 1, 2, 3, 1, 2, ... for the relevant ones of each query."""
     query = torch.arange(num_queries).repeat_interleave(RELEVANT + OTHERS)
     one = torch.cat([torch.arange(RELEVANT) % 3 + 1, torch.zeros(OTHERS, dtype=torch.int64)])
-    return query, one.repeat(num_queries)
+    return Queries(torch.arange(len(query)), query, one.repeat(num_queries))
 
 
-def without_relevant(draw: Callable[[torch.Generator], tuple[Tensor, Batch]]) -> Any:
+def without_relevant(draw: Draw) -> Draw:
     """The same draws weighted as LibAUC has it: the mean over the other items alone."""
 
-    def weighted(generator: torch.Generator) -> tuple[Tensor, Batch]:
-        index, batch = draw(generator)
+    def weighted(generator: torch.Generator) -> Batch:
         one = torch.cat([torch.zeros(RELEVANT), torch.full((OTHERS,), 1.0 / OTHERS)])
-        return index, Batch(batch.id, batch.id, anchor=batch.anchor, weight=one.repeat(QUERIES))
+        return replace(draw(generator), weight=one.repeat(QUERIES))
 
     return weighted
 
@@ -286,10 +290,9 @@ def largest_margin(h: Tensor) -> Tensor:
 
 def listnet(gamma: float, *, equal_tops: bool) -> Pair:
     num_queries = 20
-    query, relevance = graded(num_queries)
+    data = graded(num_queries)
     theirs = losses.ListwiseCELoss(N=num_queries * RELEVANT, num_pos=RELEVANT, gamma=gamma, eps=0.0, device=CPU)
-    blocks = (relevance > 0).nonzero()[:, 0]
-    weight = torch.full((len(blocks),), 1.0 / RELEVANT)
+    weight = torch.full((num_queries * RELEVANT,), 1.0 / RELEVANT)
 
     def scaled(h: Tensor, batch: Batch) -> Tensor:
         return h * 3.0 / largest_margin(h[batch.id])
@@ -300,11 +303,11 @@ def listnet(gamma: float, *, equal_tops: bool) -> Pair:
         name="ListNet (ListwiseCELoss)" + (", equal largest margins" if equal_tops else ""),
         gamma=gamma,
         steps=8,
-        objective=ListNet(Table(len(query)), query, relevance, block_item=blocks, block_weight=weight),
-        shape=(len(query),),
+        objective=ListNet(Table(len(data)), data, block_weight=weight, relevant_only=True),
+        shape=(len(data),),
         draw=without_relevant(queries_of(num_queries)),
-        loss=lambda h, index, batch: theirs(by_query(h), {"user_item_id": blocks_by_query(index)}),
-        rows=lambda h, index, batch: (theirs.u[index].log() + largest_margin(h.detach())).unsqueeze(1),
+        loss=lambda h, batch: theirs(by_query(h), {"user_item_id": blocks_by_query(batch.index)}),
+        rows=lambda h, batch: (theirs.u[batch.index].log() + largest_margin(h.detach())).unsqueeze(1),
         u0=EMPTY,
         factor=float(RELEVANT * OTHERS),
         factor_is="positives x negatives of a query (LibAUC adds up both and averages over queries alone)",
@@ -316,19 +319,20 @@ def listnet(gamma: float, *, equal_tops: bool) -> Pair:
 
 def ndcg(gamma: float) -> Pair:
     num_queries, length = 20, RELEVANT + OTHERS
-    query, relevance = graded(num_queries)
+    data = graded(num_queries)
+    query, relevance = data.query, data.relevance
     theirs = losses.NDCGLoss(
         N=num_queries * RELEVANT, num_user=num_queries, num_item=length, num_pos=RELEVANT, gamma0=gamma, device=CPU
     )
     best = ideal_dcg(torch.exp2(relevance.double()) - 1, query)
 
-    def loss(h: Tensor, index: Tensor, batch: Batch) -> Tensor:
+    def loss(h: Tensor, batch: Batch) -> Tensor:
         given = {
             "rating": by_query(relevance[batch.id]),
             "user_id": query[batch.id[::length]],
             "num_pos_items": torch.full((QUERIES,), RELEVANT),
             "ideal_dcg": best[query[batch.id[::length]]],
-            "user_item_id": blocks_by_query(index),
+            "user_item_id": blocks_by_query(batch.index),
         }
         return theirs(by_query(h), given)
 
@@ -336,11 +340,11 @@ def ndcg(gamma: float) -> Pair:
         name="NDCG (NDCGLoss, SONG)",
         gamma=gamma,
         steps=8,
-        objective=NDCG(Table(len(query)), query, relevance),
-        shape=(len(query),),
+        objective=NDCG(Table(len(data)), data),
+        shape=(len(data),),
         draw=queries_of(num_queries),
         loss=loss,
-        rows=lambda h, index, batch: theirs.u[index].unsqueeze(1),
+        rows=lambda h, batch: theirs.u[batch.index].unsqueeze(1),
         u0=0.0,
         factor=1.0,
         factor_is="1",
@@ -384,16 +388,16 @@ def agreement(make: Callable[[], Pair], dtype: torch.dtype) -> Agreement:
         of_u = of_gradient = 0.0
         for _ in range(pair.steps):
             h = h + 0.1 * torch.randn(pair.shape, generator=generator, dtype=dtype)
-            index, batch = pair.draw(generator)
+            batch = pair.draw(generator)
             for table in (ours, theirs.h):
                 table.data.copy_(pair.prepare(h, batch))
-            solver.step(index, batch)
+            solver.step(batch)
             theirs.h.grad = None
             outputs = theirs(batch.id)
-            pair.loss(outputs, index, batch).backward()
+            pair.loss(outputs, batch).backward()
             # u itself is compared, not log u: e to the difference of the logs is the ratio
-            mine, other = pair.ours(solver.u()[index], outputs), pair.rows(outputs, index, batch)
-            if any(pair.objective.log):
+            mine, other = pair.ours(solver.u()[batch.index], outputs), pair.rows(outputs, batch)
+            if any(pair.objective.log_domain):
                 mine, other = (mine - other.to(mine)).exp(), torch.ones_like(mine)
             of_u = max(of_u, float(((mine - other).abs() / other.abs()).max()))
             assert ours.grad is not None
@@ -426,9 +430,9 @@ def optimizer_of(kind: str, parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, lr=1e-3, weight_decay=1e-5)
 
 
-def ours_step(objective: fcco.Objective, kind: str, index: Tensor, batch: Batch) -> Step:
+def ours_step(objective: fcco.Objective, kind: str, batch: Batch) -> Step:
     solver = fcco.Solver(objective, optimizer_of(kind, objective.parameters()), fcco.soap(beta=0.1))
-    return lambda: solver.step(index, batch)
+    return lambda: solver.step(batch)
 
 
 def theirs_step(table: Table, optimizer: Any, loss: Callable[[Tensor], Tensor]) -> Step:
@@ -443,26 +447,31 @@ def theirs_step(table: Table, optimizer: Any, loss: Callable[[Tensor], Tensor]) 
     return step
 
 
-def imbalanced_batch() -> tuple[Tensor, Batch]:
+def imbalanced_batch() -> Batch:
     id = torch.arange(BATCH)
-    return torch.arange(POSITIVES), Batch(id, id, y=(id < POSITIVES).long(), anchor=torch.arange(POSITIVES))
+    return Batch(id, id, id[:POSITIVES], y=(id < POSITIVES).long(), block_pos=id[:POSITIVES])
+
+
+def the_points() -> Points:
+    """The data that such a batch is the whole of."""
+    return first_positive(POSITIVES, BATCH)
 
 
 def time_average_precision(kind: str) -> tuple[Step, Step]:
-    index, batch = imbalanced_batch()
+    batch = imbalanced_batch()
     mine, other = scores_of(BATCH), scores_of(BATCH)
     loss = losses.AveragePrecisionLoss(data_len=BATCH, gamma=0.1, device=CPU)
     optimizer = optimizers.SOAP(other.parameters(), lr=1e-3, mode=kind, device=CPU)
-    ours = ours_step(AveragePrecision(mine, POSITIVES), kind, index, batch)
+    ours = ours_step(AveragePrecision(mine, the_points()), kind, batch)
     return ours, theirs_step(other, optimizer, lambda h: loss(h, batch.y, batch.id))
 
 
 def time_one_way(kind: str) -> tuple[Step, Step]:
-    index, batch = imbalanced_batch()
+    batch = imbalanced_batch()
     mine, other = scores_of(BATCH), scores_of(BATCH)
     loss = losses.pAUC_DRO_Loss(data_len=BATCH, gamma=0.1, Lambda=1.0, device=CPU)
     optimizer = optimizers.SOPAs(other.parameters(), lr=1e-3, mode=kind, device=CPU)
-    ours = ours_step(PartialAUC(mine, POSITIVES, temperature=1.0), kind, index, batch)
+    ours = ours_step(PartialAUC(mine, the_points(), temperature=1.0), kind, batch)
     return ours, theirs_step(other, optimizer, lambda h: loss(h, batch.y, batch.id))
 
 
@@ -478,8 +487,8 @@ def time_contrastive(two: bool) -> tuple[Step, Step]:
         )  # fmt: skip
         loss.adjust_gamma(1)
     optimizer = optimizers.SogCLR(other.parameters(), lr=1e-3, mode="adamw", device=CPU)
-    objective = GlobalContrastive(mine, size, temperature=0.5, two_modal=two)
-    ours = ours_step(objective, "adamw", index, Batch(index, index, anchor=index))
+    objective = GlobalContrastive(mine, Examples(index), temperature=0.5, two_modal=two)
+    ours = ours_step(objective, "adamw", Batch(index, index, index, block_pos=index))
 
     def value(h: Tensor) -> Tensor:
         if two:
@@ -491,9 +500,10 @@ def time_contrastive(two: bool) -> tuple[Step, Step]:
 
 
 def time_queries(make: Callable[..., fcco.Objective]) -> tuple[Step, Step]:
-    query, relevance = graded(QUERIES)
+    data = graded(QUERIES)
+    query, relevance = data.query, data.relevance
     id, blocks, index = torch.arange(BATCH), (relevance > 0).nonzero()[:, 0], torch.arange(QUERIES * RELEVANT)
-    mine, other, batch = scores_of(BATCH), scores_of(BATCH), Batch(id, id, anchor=blocks)
+    mine, other, batch = scores_of(BATCH), scores_of(BATCH), Batch(id, id, index, block_pos=blocks)
     number, length = QUERIES * RELEVANT, RELEVANT + OTHERS
     given = {
         "rating": by_query(relevance),
@@ -504,12 +514,12 @@ def time_queries(make: Callable[..., fcco.Objective]) -> tuple[Step, Step]:
     }
     if make is NDCG:
         loss: Any = losses.NDCGLoss(number, QUERIES, length, RELEVANT, gamma0=0.1, device=CPU)
-        objective: fcco.Objective = NDCG(mine, query, relevance)
+        objective: fcco.Objective = NDCG(mine, data)
     else:
         loss = losses.ListwiseCELoss(number, RELEVANT, gamma=0.1, device=CPU)
-        objective = ListNet(mine, query, relevance, block_item=blocks)
+        objective = ListNet(mine, data, relevant_only=True)
     optimizer = optimizers.SONG(other.parameters(), lr=1e-3, mode="sgd", device=CPU)
-    return ours_step(objective, "sgd", index, batch), theirs_step(other, optimizer, lambda h: loss(by_query(h), given))
+    return ours_step(objective, "sgd", batch), theirs_step(other, optimizer, lambda h: loss(by_query(h), given))
 
 
 def contenders() -> dict[str, tuple[Step, Step]]:
@@ -581,17 +591,16 @@ def says(x: Tensor) -> str:
 
 def one_step(objective: fcco.Objective, h: Tensor) -> tuple[Tensor, Tensor]:
     """u and the score gradient of one step with u = g, single precision."""
-    index, batch = imbalanced_batch()
     table = objective.get_parameter("model.h")
     table.data.copy_(h)
     solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.0), fcco.soap(beta=1.0))
-    solver.step(index, batch)
+    solver.step(imbalanced_batch())
     assert table.grad is not None
     return solver.u(), table.grad
 
 
 def their_step(loss: Any, u: Callable[[], Tensor], h: Tensor) -> tuple[Tensor, Tensor]:
-    _, batch = imbalanced_batch()
+    batch = imbalanced_batch()
     scores = h.detach().clone().requires_grad_()
     loss(scores, batch.y, batch.id).backward()
     assert scores.grad is not None
@@ -630,7 +639,13 @@ def hard_inputs() -> list[Hard]:
         return 0.01 * (hinge(x, 1.0)[:, POSITIVES:] / 0.01).logsumexp(1).mean()
 
     cases = [
-        ("pAUC, Lambda = 0.01", h, partial, PartialAUC(scores_of(BATCH), POSITIVES, temperature=0.01), pauc_of(0.01)),
+        (
+            "pAUC, Lambda = 0.01",
+            h,
+            partial,
+            PartialAUC(scores_of(BATCH), the_points(), temperature=0.01),
+            pauc_of(0.01),
+        ),
         ("AP, margin 0, separated", apart, lambda x: precision(hinge(x, 0.0)), ap_at(0.0), ap_of("squared_hinge", 0.0)),
         (
             "AP, margin 0, three above",
@@ -643,7 +658,7 @@ def hard_inputs() -> list[Hard]:
             "AP, logistic at -200",
             below,
             lambda x: precision(softplus(x)),
-            AveragePrecision(scores_of(BATCH), POSITIVES, loss=Logistic()),
+            AveragePrecision(scores_of(BATCH), the_points(), loss=Logistic()),
             ap_of("logistic", 1.0),
         ),
     ]
@@ -651,7 +666,7 @@ def hard_inputs() -> list[Hard]:
 
 
 def ap_at(margin: float) -> AveragePrecision:
-    return AveragePrecision(scores_of(BATCH), POSITIVES, loss=SquaredHinge(margin=margin))
+    return AveragePrecision(scores_of(BATCH), the_points(), loss=SquaredHinge(margin=margin))
 
 
 def pauc_of(temperature: float) -> tuple[Any, Callable[[], Tensor]]:

@@ -1,15 +1,23 @@
-"""What holds for every test: two threads, a fresh seed, and `data` tests only where there is data."""
+"""What holds for every test: two threads in all, a fresh seed, and `data` tests only where there is data."""
 
+import gc
 import os
 import random
 import signal
 from collections.abc import Iterator
 
+import hypothesis  # noqa: F401 - loaded after the freeze below, it would miss the referrers of generators
 import numpy as np
 import pytest
 import torch
 
-torch.set_num_threads(2)
+from tests import old_torch  # noqa: F401
+
+# Two threads shared among pytest-xdist's workers; what a test starts as a process of its own takes as many.
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+THREADS = max(1, 2 // WORKERS)
+torch.set_num_threads(THREADS)
+os.environ["OMP_NUM_THREADS"] = str(THREADS)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what runs in the background so
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -22,6 +30,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("data"):
             item.add_marker(skip)
+
+
+def pytest_collection_finish() -> None:
+    """What imports and collection made stays to the end: no garbage collection has to walk through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

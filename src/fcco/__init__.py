@@ -1,6 +1,6 @@
 """fcco: finite-sum coupled compositional optimization, min_w (1/m) sum_i f_i(g_i(w)), in PyTorch."""
 
-from fcco import data, methods, objectives
+from fcco import data, memory, methods, objectives
 from fcco._objective import Objective, objective
 from fcco.checkpoint import CheckpointError, load, save
 from fcco.data import Batch, BlockSampler

@@ -120,6 +120,7 @@ class Objective(nn.Module):
             x = getattr(item, "x", item)
             if not isinstance(x, Tensor) or x.dim() == 0:
                 continue
+            # A ready batch lays its examples out one after the other, whatever its shape looks like.
             laid_out_by_block = x is item and x.dim() > 1 and x.shape[0] == index.shape[0]
             if laid_out_by_block:
                 return x.shape[0] * x.shape[1]
@@ -258,3 +259,9 @@ def objective(
         if wrong:
             raise TypeError(f"parameters must be a module or torch.nn.Parameters, got {checks.some(wrong)}")
     return FunctionalObjective(inner, outer, num_blocks, dim, log_domain, project, samples, parameters)
+
+
+def has_slope(objective: Objective) -> bool:
+    """Whether ``outer_and_slope`` speaks of this objective's f: a subclass with another ``outer`` may have none."""
+    owner = next(part for part in type(objective).__mro__ if {"outer", "outer_and_slope"} & vars(part).keys())
+    return "outer_and_slope" in vars(owner) and "outer" not in vars(objective)

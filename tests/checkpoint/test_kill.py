@@ -1,6 +1,6 @@
 """SIGKILL: a training process killed at fifty moments, in saves and between them, ends in the same bits every time.
 
-The processes are real ones, forked from a parent that has torch loaded already (tests/kill_worker.py).
+The processes are real ones, forked from a parent that has torch loaded already (tests/helpers/kill_worker.py).
 """
 
 import json
@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from fcco.checkpoint import read
-from tests import kill_worker
-from tests.kill_worker import EVERY, PLACES, STEPS
-from tests.trials import assert_same
+from tests.helpers import kill_worker
+from tests.helpers.kill_worker import EVERY, PLACES, STEPS
+from tests.helpers.same import assert_same
 
 HELD, AT_RANDOM = 16, 34  # kills within a save, and at any moment: fifty in all
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 class Nursery:
@@ -84,7 +84,7 @@ def finish(nursery, folder, expected):
     nursery.start(folder)
     assert nursery.wait() == 0
     content = read(folder / "run.pt")
-    assert content["states"][0]["t"] == STEPS
+    assert content["states"]["solver"]["state"]["t"] == STEPS
     assert_same(expected, content)
 
 
@@ -98,7 +98,7 @@ def wait_until(happened, seconds=60):
 def reached(folder):
     """The step that the folder's file holds."""
     path = folder / "run.pt"
-    return read(path)["states"][0]["t"] if path.exists() else 0
+    return read(path)["states"]["solver"]["state"]["t"] if path.exists() else 0
 
 
 @pytest.mark.parametrize("place", PLACES)

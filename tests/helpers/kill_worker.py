@@ -1,4 +1,4 @@
-"""The process that tests/test_kill.py kills: trains, saves now and then, and goes on from its file when started again.
+"""The process that tests/checkpoint/test_kill.py kills: trains, saves now and then, goes on from its file if restarted.
 
 Run as a script it is a nursery: it loads torch once and forks workers, so that a start costs milliseconds. Each line of
 its input is a command in JSON, each line of its output the answer: ``["start", arguments of train]`` a worker's id,
@@ -62,7 +62,7 @@ def train(folder, pause=None):
     path = Path(folder) / "run.pt"
     solver, sampler, scheduler, x = make_run()
     if path.exists():
-        fcco.load(path, solver, sampler, scheduler)
+        fcco.load(path, solver=solver, loader=sampler, scheduler=scheduler)
     saves, progress = 0, os.open(Path(folder) / "progress", os.O_RDWR | os.O_CREAT)
     while solver.t < STEPS:
         os.pwrite(progress, solver.t.to_bytes(4), 0)
@@ -73,7 +73,7 @@ def train(folder, pause=None):
             saves += 1
             if pause is not None and saves == pause[0]:
                 hold(folder, pause[1])
-            fcco.save(path, solver, sampler, scheduler)
+            fcco.save(path, solver=solver, loader=sampler, scheduler=scheduler)
 
 
 def hold(folder, place):

@@ -1,7 +1,6 @@
 """Two ranks that stand ready: processes joined by gloo, which run the functions of this file when asked to."""
 
 import datetime
-import inspect
 import os
 import time
 import warnings
@@ -16,14 +15,15 @@ import fcco
 from fcco import checkpoint
 from fcco._support.parallel import rank_and_world
 from fcco._support.sharded import joined, whole
-from tests.trials import FINITE_SUM, recipe
+from tests import old_torch  # noqa: F401
+from tests.helpers.methods import TABLE, recipe
 
 BLOCKS, SAMPLES, FEATURES = 8, 5, 3
-LAST = 8  # steps of a run; v3 renews its anchor at 1 and at 5
+LAST = 8  # steps of a run; v3 renews its reference at 1 and at 5
 
 
 class Pool:
-    """A process a rank; ``run(function, **arguments)`` gives the answers in the order of ranks."""
+    """One process per rank; ``run(function, **arguments)`` gives the answers in the order of ranks."""
 
     def __init__(self, folder, world=2, patience=60):
         context = mp.get_context("spawn")
@@ -58,8 +58,9 @@ class Pool:
 def serve(rank, world, store, pipe):
     """A rank's life: do what is asked, answer, until there is nothing more to do."""
     warnings.simplefilter("error")
-    warnings.filterwarnings("ignore", "`torch.jit.script` is", DeprecationWarning)  # torch's own, as in pyproject.toml
+    warnings.filterwarnings("ignore", "`torch.jit.script` is")  # torch's own, as in pyproject.toml
     warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)  # nobody writes into it
+    warnings.filterwarnings("ignore", "DTensor random operators may not have complete support")  # older versions
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -75,10 +76,10 @@ def serve(rank, world, store, pipe):
 
 
 class Curved(fcco.Objective):
-    """A small network without anything that looks across blocks, in float64; outer has a parameter too."""
+    """A small network without anything that ties blocks together, in float64; outer has a parameter too."""
 
-    def __init__(self, log=False, dropout=0.0, num_blocks=BLOCKS):
-        super().__init__(num_blocks=num_blocks, dim=2, log_domain=log)
+    def __init__(self, log_domain=False, dropout=0.0, num_blocks=BLOCKS):
+        super().__init__(num_blocks=num_blocks, dim=2, log_domain=log_domain)
         self.model = nn.Sequential(nn.Linear(FEATURES, 4), nn.Tanh(), nn.Dropout(dropout), nn.Linear(4, 2))
         self.shift = nn.Parameter(torch.full((2,), 0.1))
         self.double()
@@ -86,11 +87,10 @@ class Curved(fcco.Objective):
 
     def inner(self, index, x, weight):
         y = self.model(x)
-        g = (
-            torch.logsumexp(y + weight.log().unsqueeze(2), 1)
-            if all(self.log_domain)
-            else (y * weight.unsqueeze(2)).sum(1)
-        )
+        if all(self.log_domain):
+            g = torch.logsumexp(y + weight.log().unsqueeze(2), 1)
+        else:
+            g = (y * weight.unsqueeze(2)).sum(1)
         if self.spoilt is None:
             return g
         block, how = self.spoilt
@@ -146,29 +146,30 @@ def make(name, seed=0, dropout=0.0, wrap=None, forward_mode=True, **options):
     """A solver on this rank, and the data."""
     torch.manual_seed(seed)
     x = data()
-    objective = Curved(log=name == "scent", dropout=dropout)
+    objective = Curved(log_domain=TABLE[name].log_domain, dropout=dropout)
     objective.forward_mode = forward_mode
     if wrap is not None:
         objective.model = WRAPS[wrap](objective.model)
     optimizer = torch.optim.Adam(objective.parameters(), lr=0.03)
-    if name in FINITE_SUM:
+    if TABLE[name].finite_sum:
         options["full_pass"] = lambda: full_pass(x)
-    if name.endswith("-sp"):
+    if TABLE[name].single_point:
         options["radius"] = 2.0
-    given = {"gamma": None} if "gamma" in inspect.signature(fcco.METHODS[name]).parameters else {}
+    given = {"gamma": None} if "gamma" in TABLE[name].rates else {}
     return fcco.Solver(objective, optimizer, recipe(name, **given), **options), x
 
 
 def outcome(solver):
     """What is compared: the same on every number of ranks."""
     state = solver.state_dict()
+    engine = state["state"]["engine"]
     return {
         "t": solver.t,
         "weights": [whole(p.detach()).clone() for p in solver.parameters],
         "z": [whole(joined(z, p)).clone() for z, p in zip(solver.z, solver.parameters, strict=True)],
-        "previous": state["previous"],
-        "rows": state["table"]["rows"],
-        "visited": state["table"]["visited"],
+        "previous": engine["previous"],
+        "rows": engine["table"]["rows"],
+        "visited": engine["table"]["visited"],
         "adam": [s["exp_avg_sq"] for s in state["optimizer"]["state"].values()],
     }
 
@@ -177,11 +178,11 @@ def train(name, first=1, last=LAST, load=None, save=None, **options):
     """Steps first..last, from a file and to a file where told so."""
     solver, x = make(name, seed=0 if load is None else 7, **options)
     if load is not None:
-        fcco.load(load, solver)
+        fcco.load(load, solver=solver)
     for t in range(first, last + 1):
         solver.step(*batch(t, x))
     if save is not None:
-        fcco.save(save, solver)
+        fcco.save(save, solver=solver)
         if rank_and_world()[1] > 1:
             dist.barrier()  # rank 0 has written it
     return outcome(solver)
@@ -193,7 +194,7 @@ def train_on_draws(load=None, save=None, steps=5, seed=0, **options):
     torch.manual_seed(50 * seed + rank_and_world()[0])
     sampler = fcco.BlockSampler(BLOCKS, 4, seed=seed)
     if load is not None:
-        fcco.load(load, solver, sampler)
+        fcco.load(load, solver=solver, loader=sampler)
     drawn = []
     for _ in range(steps):
         index = next(sampler)
@@ -201,7 +202,7 @@ def train_on_draws(load=None, save=None, steps=5, seed=0, **options):
         rows = x[index][:, torch.randperm(SAMPLES)[:3]]
         solver.step(index, rows, torch.full(rows.shape[:2], 1 / 3, dtype=torch.float64))
     if save is not None:
-        fcco.save(save, solver, sampler)
+        fcco.save(save, solver=solver, loader=sampler)
         dist.barrier()
     kept = {name: whole(value) for name, value in solver.kept().items()}
     return outcome(solver), drawn, torch.get_rng_state(), (solver.samples, solver.oracle.g), kept
@@ -322,8 +323,8 @@ def save_and_read(path, delay=0.3):
 
         checkpoint._write = slowly
     try:
-        fcco.save(path, nn.Linear(2, 1))
+        fcco.save(path, solver=nn.Linear(2, 1))
     finally:
         if rank_and_world()[0] == 0:
             checkpoint._write = write
-    return checkpoint.read(path)["parts"]
+    return checkpoint.read(path)["kinds"]

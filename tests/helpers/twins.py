@@ -6,30 +6,11 @@ import numpy as np
 import torch
 
 import fcco
+from tests.helpers.methods import TABLE, VALUES
 from tests.reference.methods import at, run
 
-# method: the arguments of its recipe
-ARGUMENTS = {
-    "sox": ("alpha", "beta"),
-    "soap": ("beta",),
-    "bsgd": (),
-    "bspiderboost": ("period",),
-    "storm-v1": ("alpha", "beta"),
-    "storm-v2": ("alpha", "beta"),
-    "msvr-v1": ("alpha", "beta", "gamma"),
-    "msvr-v2": ("alpha", "beta", "gamma"),
-    "msvr-v3": ("alpha", "beta", "gamma", "period"),
-    "msvr-v1-sp": ("alpha", "beta", "gamma"),
-    "msvr-v2-sp": ("alpha", "beta", "gamma"),
-    "variant-v1": ("alpha", "beta"),
-    "variant-v2": ("alpha", "beta"),
-    "variant-v3": ("alpha", "beta", "period"),
-    "alexr": ("beta", "theta"),
-    "sonx": ("beta", "gamma"),
-    "scent": ("step", "alpha"),
-}
-PERIODIC = ("bspiderboost", "msvr-v3", "variant-v3")
-DEFAULTS = {"alpha": 0.2, "beta": 0.3, "gamma": None, "theta": 0.5, "step": 0.5}
+# as the reference is run: gamma by the paper's formula
+DEFAULTS = {**VALUES, "alpha": 0.2, "beta": 0.3, "gamma": None}
 
 
 class Curved(fcco.Objective):
@@ -117,9 +98,11 @@ def full_pass(problem):
 
 def recipe(name, options):
     """The library's method from the same numbers as the reference's."""
-    arguments = {key: options.get(key, DEFAULTS.get(key)) for key in ARGUMENTS[name]}
+    arguments = {key: options.get(key, DEFAULTS[key]) for key in TABLE[name].rates}
     if name == "scent":
         arguments["alpha"] = options.get("alpha")
+    if "nesterov" in options:
+        arguments["nesterov"] = options["nesterov"]
     if options.get("lag") is not None:
         arguments["lag"] = options["lag"]
     return fcco.METHODS[name](**arguments)
@@ -156,7 +139,7 @@ class Trace:
 def library_run(objective, problem, method, batches, options):
     """The library over the same batches."""
     optimizer = optimizer_of(objective, options)
-    needs_pass = method.name.endswith("v3")
+    needs_pass = TABLE[method.name].finite_sum
     log = np.array(objective.log_domain)
     u0 = options.get("u0")
     solver = fcco.Solver(

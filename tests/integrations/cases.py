@@ -1,11 +1,11 @@
 """One small problem with everything that a resumed run must find: dropout, BatchNorm, a full pass, a memory."""
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
 import fcco
-from fcco.memory import MemoryLoader
-from fcco.sampling import Average, PointLoader
 
 EPOCH = 5  # steps
 METHODS = {
@@ -25,26 +25,29 @@ def data():
 def make_objective():
     torch.manual_seed(2)
     network = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 1))
-    return fcco.objectives.PartialAUC(network, num_blocks=10)
+    return fcco.objectives.PartialAUC(network, fcco.data.Points(*data()))
 
 
 def make_parts(objective, name, **options):
     """Solver and loader; the random numbers of the run begin here."""
-    base = PointLoader(*data(), 2, 4, average=Average.OPPOSITE, seed=0, steps_per_epoch=EPOCH)
     optimizer = torch.optim.Adam(objective.parameters(), lr=0.01)
-    solver = fcco.Solver(objective, optimizer, METHODS[name](), full_pass=base.full_pass, **options)
-    loader = MemoryLoader(solver, base) if name == "memory" else base
+    solver = fcco.Solver(objective, optimizer, METHODS[name](), **options)
+    loader = solver.loader(blocks=2, samples=4, seed=0, steps_per_epoch=EPOCH)
     torch.manual_seed(3)
     return solver, loader
 
 
-def plain_run(name, epochs=3, gamma=1.0):
-    """The loop that every framework's must equal; the learning rate shrinks by gamma after each step."""
+def plain_run(name, epochs=3, gamma=1.0, bfloat16=False):
+    """The loop that every framework's must equal; the learning rate shrinks by gamma after each step.
+
+    bfloat16: under autocast without its cache, whose copies of w_t would serve the probe at w_{t-1} too.
+    """
     solver, loader = make_parts(make_objective(), name)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(solver.optimizer, gamma)
     for _ in range(epochs):
-        for index, batch in loader:
-            solver.step(index, batch)
+        for batch in loader:
+            with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16, cache_enabled=False):
+                solver.step(batch)
             scheduler.step()
     return solver
 
@@ -55,7 +58,7 @@ def outcome(solver):
         "objective": {name: value.clone() for name, value in solver.objective.state_dict().items()},
         "adam": [state["exp_avg_sq"] for state in solver.optimizer.state_dict()["state"].values()],
         "lr": [group["lr"] for group in solver.optimizer.param_groups],
-        "u": None if solver.memory is not None else solver.u(),
+        "u": None if solver.method.memory is not None else solver.u(),
         "counts": (solver.t, solver.samples, solver.oracle.g, solver.oracle.j),
     }
 
@@ -74,6 +77,17 @@ class Unsized:
 
     def load_state_dict(self, state):
         self.loader.load_state_dict(state)
+
+
+class Spoiled(Unsized):
+    """A loader whose examples are not numbers."""
+
+    def __iter__(self):
+        for batch in self.loader:
+            yield replace(batch, x=torch.full_like(batch.x, torch.nan))
+
+    def __len__(self):
+        return len(self.loader)
 
 
 class Stateless:

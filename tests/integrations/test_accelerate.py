@@ -7,7 +7,7 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 
 from fcco.integrations.accelerate import register
 from tests.integrations.cases import EPOCH, make_objective, make_parts, outcome, plain_run
-from tests.trials import assert_same
+from tests.helpers.same import assert_same
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -34,8 +34,9 @@ def make_run(name, **options):
 
 def go_on(accelerator, solver, loader, scheduler, folder=None):
     while solver.t < 3 * EPOCH:
-        for index, batch in loader:
-            solver.step(index, batch.to(accelerator.device))
+        for batch in loader:
+            with accelerator.autocast():
+                solver.step(batch.to(accelerator.device))
             scheduler.step()
             if folder is not None:
                 accelerator.save_state(str(folder / str(solver.t)))
@@ -54,14 +55,17 @@ def test_resumed_equals_uninterrupted(name, tmp_path):
 
 
 def test_bfloat16():
-    assert torch.isfinite(go_on(*make_run("msvr-v2", mixed_precision="bf16"))["u"]).all()
+    """g - g- is right too: autocast's copies of w_t do not serve the probe at w_{t-1}."""
+    found = go_on(*make_run("msvr-v2", mixed_precision="bf16"))
+    assert_same(outcome(plain_run("msvr-v2", gamma=0.9, bfloat16=True)), found)
+    assert not torch.equal(found["u"], plain_run("msvr-v2", gamma=0.9).u())
 
 
 def test_wrong_settings():
     with pytest.raises(ValueError, match="gradient_accumulation_steps must be 1, got 4"):
         make_run("msvr-v2", gradient_accumulation_steps=4)
     accelerator, _, loader, _ = make_run("msvr-v2")
-    with pytest.raises(TypeError, match=r"solver must be a fcco.Solver, got PointLoader"):
+    with pytest.raises(TypeError, match=r"solver must be a fcco.Solver, got Loader"):
         register(accelerator, loader)
 
 

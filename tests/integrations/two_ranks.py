@@ -20,7 +20,7 @@ from fcco.integrations.accelerate import register
 from fcco.integrations.lightning import SolverModule
 from fcco.integrations.transformers import SolverTrainer
 from tests.integrations.cases import EPOCH, make_objective, make_parts, outcome, plain_run
-from tests.trials import assert_same
+from tests.helpers.same import assert_same
 
 CUT, EPOCHS = EPOCH + 2, 2
 PORT = "29500"  # asked for by the environment, used by nobody: the ranks meet in a file
@@ -64,8 +64,8 @@ def by_accelerate(name, folder, resume):
     if resume:
         accelerator.load_state(str(folder / str(CUT)))
     while solver.t < EPOCHS * EPOCH:
-        for index, batch in loader:
-            solver.step(index, batch)
+        for batch in loader:
+            solver.step(batch)
             accelerator.save_state(str(folder / str(solver.t)))
     return solver
 

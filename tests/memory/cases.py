@@ -3,43 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import fcco
-from fcco.memory import MemoryLoader
-from fcco.objectives._average_precision import AveragePrecision
-from fcco.objectives._base import OutputObjective
-from fcco.objectives._cox import Cox
-from fcco.objectives._global_contrastive import GlobalContrastive, LearnedTemperature
-from fcco.objectives._listnet import ListNet
-from fcco.objectives._multitask_auc import MultiTaskAUC
-from fcco.objectives._nca import NCA
-from fcco.objectives._ndcg import NDCG
-from fcco.objectives._partial_auc import PartialAUC
-from fcco.objectives._pnorm_push import PNormPush
-from fcco.objectives._surrogates import Logistic, Square, SquaredHinge
-from fcco.sampling import (
-    Average,
-    BlockLoader,
-    ExampleLoader,
-    MultiLabelPointLoader,
-    PointLoader,
-    QueryItemLoader,
-    RiskSetLoader,
+from fcco.data import Examples, Points, Queries, RiskSets, Tasks
+from fcco.memory import MemoryLoader, MemoryState
+from fcco.memory._strata import Strata
+from fcco.objectives import (
+    NCA,
+    NDCG,
+    AveragePrecision,
+    Cox,
+    GlobalContrastive,
+    LearnedTemperature,
+    ListNet,
+    Logistic,
+    MultiTaskAUC,
+    OutputObjective,
+    PartialAUC,
+    PNormPush,
+    Square,
+    SquaredHinge,
 )
-from fcco.sampling.loader import Loader
 
 N, TASKS = 40, 3
+BLOCKS, SAMPLES = 4, 6  # of a step
 
-
-class Case(NamedTuple):
-    """An objective and its loader."""
-
-    objective: OutputObjective
-    loader: Loader
+Case = OutputObjective
 
 
 def inputs() -> Tensor:
@@ -56,35 +49,15 @@ def targets() -> Tensor:
     return torch.where(draw < 0.3, 1.0, torch.where(draw < 0.85, 0.0, torch.nan))
 
 
+def weights() -> Tensor:
+    """(N,), some of them 0."""
+    weight = torch.randint(0, 4, (N,), generator=torch.Generator().manual_seed(11))
+    return weight.double()
+
+
 def model(outputs: int = 1) -> nn.Module:
     torch.manual_seed(4)
     return nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, outputs)).double()
-
-
-def _point(make: Callable[[nn.Module, int], OutputObjective], average: Average, block_label: int = 1) -> Case:
-    loader = PointLoader(inputs(), labels(), 4, 6, average=average, block_label=block_label, seed=0)
-    return Case(make(model(), loader.num_blocks).double(), loader)
-
-
-def _tasks(make: Callable[[nn.Module, Tensor], OutputObjective], average: Average, block_label: int = 1) -> Case:
-    loader = MultiLabelPointLoader(
-        inputs(), targets(), 4, 5, average=average, block_label=block_label, block_fraction=0.4, seed=0
-    )
-    return Case(make(model(TASKS), loader.block_task).double(), loader)
-
-
-def _queries(kind: type[Any], above: float) -> Case:
-    query = torch.arange(N) // 8
-    relevance = torch.randint(3, (N,), generator=torch.Generator().manual_seed(5)).double()
-    loader = QueryItemLoader(inputs(), query, relevance, 4, relevant_above=above, seed=0)
-    return Case(kind(model(), query, relevance).double(), loader)
-
-
-def _cox() -> Case:
-    generator = torch.Generator().manual_seed(6)
-    time = torch.randint(25, (N,), generator=generator).double()  # some tied
-    event = torch.rand(N, generator=generator) < 0.6
-    return Case(Cox(model(), time, event.long()).double(), RiskSetLoader(inputs(), time, event, 4, 5, seed=0))
 
 
 class TwoTowers(nn.Module):
@@ -98,81 +71,122 @@ class TwoTowers(nn.Module):
         return self.net(x), self.net(y)
 
 
-def _contrastive(temperature: float | LearnedTemperature = 0.5, two_modal: bool = False, **options: Any) -> Case:
+def points(weight: Tensor | None = None) -> Points:
+    return Points(inputs(), labels(), weight=weight)
+
+
+def many_points(weight: Tensor | None = None) -> Points:
+    return Points(inputs(), targets(), weight=weight)
+
+
+def tasks(weight: Tensor | None = None) -> Tasks:
+    return Tasks(inputs(), targets(), weight=weight)
+
+
+def queries(weight: Tensor | None = None) -> Queries:
+    relevance = torch.randint(3, (N,), generator=torch.Generator().manual_seed(5)).double()
+    return Queries(inputs(), torch.arange(N) // 8, relevance, weight=weight)
+
+
+def risk_sets(weight: Tensor | None = None) -> RiskSets:
+    generator = torch.Generator().manual_seed(6)
+    time = torch.randint(25, (N,), generator=generator).double()  # some tied
+    event = torch.rand(N, generator=generator) < 0.6
+    return RiskSets(inputs(), time, event, weight=weight)
+
+
+def pairs(weight: Tensor | None = None) -> Examples:
+    return Examples((inputs(), inputs() + 0.1), weight=weight)
+
+
+def _contrastive(w: Tensor | None, temperature: Any = 0.5, two_modal: bool = False, **options: Any) -> Case:
     net = TwoTowers() if two_modal else model(4)
-    objective = GlobalContrastive(net, N, temperature=temperature, two_modal=two_modal, **options)
-    return Case(objective.double(), ExampleLoader((inputs(), inputs() + 0.1), 6, seed=0))
+    return GlobalContrastive(net, pairs(w), temperature=temperature, two_modal=two_modal, **options).double()
 
 
-def _nca() -> Case:
-    y = torch.arange(N) % 3
-    return Case(NCA(model(4), y).double(), ExampleLoader(inputs(), 6, labels=y, seed=0))
-
-
-FAST: dict[str, Callable[[], Case]] = {
-    "pauc": lambda: _point(lambda h, m: PartialAUC(h, m, temperature=0.3), Average.OPPOSITE),
-    "pauc-square": lambda: _point(lambda h, m: PartialAUC(h, m, temperature=0.5, loss=Square()), Average.OPPOSITE),
-    "two-way": lambda: _point(
-        lambda h, m: PartialAUC(h, m, temperature=0.3, positive_temperature=0.5), Average.OPPOSITE
+Maker = Callable[[Tensor | None], Case]
+LEARNED = LearnedTemperature(0.4, rho=0.2)
+EACH = LearnedTemperature(0.4, per_example=True)
+#: by name, each from the weights of the examples, or None
+WEIGHTED_FAST: dict[str, Maker] = {
+    "pauc": lambda w: PartialAUC(model(), points(w), temperature=0.3),
+    "pauc-square": lambda w: PartialAUC(model(), points(w), temperature=0.5, loss=Square()),
+    "two-way": lambda w: PartialAUC(model(), points(w), temperature=0.3, positive_temperature=0.5),
+    "ap": lambda w: AveragePrecision(model(), points(w)),
+    "auc": lambda w: PNormPush(model(), points(w), p=1.0, loss=SquaredHinge()),
+    "push": lambda w: PNormPush(model(), points(w), p=3.0, loss=Square()),
+    "pauc-tasks": lambda w: PartialAUC(model(TASKS), many_points(w), temperature=0.3),
+    "ap-tasks": lambda w: AveragePrecision(model(TASKS), many_points(w)),
+    "ndcg": lambda w: NDCG(model(), queries(w)),
+    "listnet": lambda w: ListNet(model(), queries(w)),
+    "cox": lambda w: Cox(model(), risk_sets(w)),
+    "tasks": lambda w: MultiTaskAUC(model(TASKS), tasks(w)),
+    "tasks-means": lambda w: MultiTaskAUC(
+        model(TASKS), tasks(w), trained_centers=False, block_weight=torch.tensor([1.0, 2.0, 0.5])
     ),
-    "ap": lambda: _point(lambda h, m: AveragePrecision(h, m), Average.ALL),
-    "auc": lambda: _point(lambda h, m: PNormPush(h, m, p=1.0, loss=SquaredHinge()), Average.OPPOSITE, 0),
-    "push": lambda: _point(lambda h, m: PNormPush(h, m, p=3.0, loss=Square()), Average.OPPOSITE, 0),
-    "pauc-tasks": lambda: _tasks(
-        lambda h, task: PartialAUC(h, len(task), temperature=0.3, block_task=task), Average.OPPOSITE
-    ),
-    "ap-tasks": lambda: _tasks(lambda h, task: AveragePrecision(h, len(task), block_task=task), Average.ALL),
-    "ndcg": lambda: _queries(NDCG, 0.0),
-    "listnet": lambda: _queries(ListNet, -float("inf")),
-    "cox": _cox,
-    "tasks": lambda: Case(MultiTaskAUC(model(TASKS), TASKS).double(), BlockLoader(inputs(), targets(), 2, 4, seed=0)),
-    "tasks-means": lambda: Case(
-        MultiTaskAUC(model(TASKS), TASKS, trained_centers=False, block_weight=torch.tensor([1.0, 2.0, 0.5])).double(),
-        BlockLoader(inputs(), targets(), 2, 4, seed=0),
-    ),
-    "tasks-classes": lambda: Case(
-        MultiTaskAUC(model(TASKS), TASKS).double(), BlockLoader(inputs(), torch.arange(N) % TASKS, 2, 4, seed=0)
-    ),
-    "tasks-one": lambda: Case(
-        MultiTaskAUC(model(), 1, loss=Square()).double(), BlockLoader(inputs(), labels().double(), 1, 4, seed=0)
-    ),
-    "contrastive": lambda: _contrastive(),
-    "contrastive-modal": lambda: _contrastive(two_modal=True, epsilon=0.05),
-    "contrastive-learned": lambda: _contrastive(temperature=LearnedTemperature(0.4, rho=0.2)),
-    "contrastive-each": lambda: _contrastive(
-        temperature=LearnedTemperature(0.4, per_example=True), two_modal=True, normalize=False
-    ),
+    "tasks-classes": lambda w: MultiTaskAUC(model(TASKS), Tasks(inputs(), torch.arange(N) % TASKS, weight=w)),
+    "tasks-one": lambda w: MultiTaskAUC(model(), Tasks(inputs(), labels(), weight=w), loss=Square()),
+    "contrastive": lambda w: _contrastive(w),
+    "contrastive-modal": lambda w: _contrastive(w, two_modal=True, epsilon=0.05),
+    "contrastive-learned": lambda w: _contrastive(w, temperature=LEARNED),
+    "contrastive-each": lambda w: _contrastive(w, temperature=EACH, two_modal=True, normalize=False),
 }
-GENERIC: dict[str, Callable[[], Case]] = {
-    "ap-logistic": lambda: _point(lambda h, m: AveragePrecision(h, m, loss=Logistic()), Average.ALL),
-    "push-logistic": lambda: _point(lambda h, m: PNormPush(h, m, logarithm=True), Average.OPPOSITE, 0),
-    "nca": _nca,
+WEIGHTED_GENERIC: dict[str, Maker] = {
+    "ap-logistic": lambda w: AveragePrecision(model(), points(w), loss=Logistic()),
+    "push-logistic": lambda w: PNormPush(model(), points(w), logarithm=True),
+    "nca": lambda w: NCA(model(4), Examples(inputs(), torch.arange(N) % 3, weight=w)),
 }
+WEIGHTED = WEIGHTED_FAST | WEIGHTED_GENERIC
+
+
+def _plain(make: Maker) -> Callable[[], Case]:
+    return lambda: make(None).double()
+
+
+FAST = {name: _plain(make) for name, make in WEIGHTED_FAST.items()}
+GENERIC = {name: _plain(make) for name, make in WEIGHTED_GENERIC.items()}
 CASES = FAST | GENERIC
 
 
 def solver_for(case: Case, method: fcco.Method, lr: float = 0.1, **options: Any) -> tuple[fcco.Solver, MemoryLoader]:
-    optimizer = torch.optim.SGD(case.objective.parameters(), lr=lr)
-    solver = fcco.Solver(case.objective, optimizer, method)
-    return solver, MemoryLoader(solver, case.loader, **options)
+    solver = fcco.Solver(case, torch.optim.SGD(case.parameters(), lr=lr), method)
+    options = {"blocks": BLOCKS, "samples": SAMPLES, "seed": 0} | options
+    loader = solver.loader(**options)
+    assert isinstance(loader, MemoryLoader)
+    return solver, loader
 
 
-def whole(memory: fcco.memory.Memory) -> fcco.Batch:
+def state_of(solver: fcco.Solver) -> MemoryState:
+    state = solver.state.engine
+    assert isinstance(state, MemoryState)
+    return state
+
+
+def engine_of(solver: fcco.Solver) -> fcco.memory.MemoryEngine:
+    engine = solver._engine
+    assert isinstance(engine, fcco.memory.MemoryEngine)
+    return engine
+
+
+def whole(case: Case) -> fcco.data.Batch:
     """Every example of every stratum once, as a uniform draw of all of them would give it."""
-    id = torch.cat([chances.members for chances in memory.chances])
-    share = torch.cat([torch.full((c.members.shape[0],), 1.0 / c.members.shape[0]) for c in memory.chances]).double()
-    return fcco.Batch(next(memory.loader._source.fetch([(0, id)], keep=False)), id, weight=share, probability=share)
+    strata = Strata(case.blocks, torch.device("cpu"))
+    id = torch.cat(strata.on_cpu)
+    share = torch.cat([torch.full((size,), 1.0 / size) for size in strata.sizes]).double()
+    return fcco.data.Batch(case.data.source.take(id), id, weight=share, probability=share)
 
 
 def exact_gradient(case: Case) -> list[Tensor]:
     """Autograd of F = (1/m) sum_i f_i(g_i(w)) over a full pass in one piece."""
-    log, rows = torch.tensor(case.objective.log), None
-    for index, batch in case.loader.full_pass(10_000):
-        g = torch.full((case.objective.num_blocks, case.objective.dim), 0.0, dtype=torch.float64)
-        part = torch.where(log, -torch.inf, g).index_copy(0, index, case.objective(index, batch).double())
-        assert rows is None or not any(case.objective.log)
+    log_domain = torch.tensor(case.log_domain)
+    rows = None
+    for batch in case.full_pass(10_000):
+        g = torch.zeros(case.num_blocks, case.dim, dtype=torch.float64)
+        values = case(batch.index, batch).double()
+        part = torch.where(log_domain, -torch.inf, g).index_copy(0, batch.index, values)
+        assert rows is None or not any(case.log_domain)
         rows = part if rows is None else rows + part
     assert rows is not None
-    f = case.objective.outer(torch.arange(case.objective.num_blocks), rows)
-    wanted = [p for p in case.objective.parameters() if p.requires_grad]
+    f = case.outer(torch.arange(case.num_blocks), rows)
+    wanted = [p for p in case.parameters() if p.requires_grad]
     return list(torch.autograd.grad(f.mean(), wanted, materialize_grads=True))

@@ -7,20 +7,21 @@ import torch
 from torch import Tensor
 
 import fcco
-from tests.memory.cases import CASES, solver_for
+from tests.memory.cases import CASES, solver_for, state_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
 def trained(name: str, device: str) -> list[Tensor]:
     case = CASES[name]()
-    case.objective.to(device)
+    case.to(device)
     solver, loader = solver_for(case, fcco.output_memory(refresh=2), lr=0.01)
     for _ in range(2):
-        for index, batch in loader:
-            solver.step(index, batch)
-    assert loader.memory.table is not None
-    return [*(p.detach().cpu() for p in solver.parameters), loader.memory.table.values.cpu()]
+        for batch in loader:
+            solver.step(batch)
+    values = state_of(solver).values
+    assert values is not None
+    return [*(p.detach().cpu() for p in solver.parameters), values.cpu()]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
 import fcco
-from fcco.memory._generic import GenericPhi
-from fcco.memory._kernels import Exponential, Polynomial, exponential_of, extremes
-from fcco.memory._memory import phi_of
-from fcco.memory._table import OutputTable
-from fcco.objectives._surrogates import Square, SquaredHinge
-from tests.memory.cases import CASES, FAST, TASKS, N, exact_gradient, solver_for, whole
+from fcco.memory import OutputTable
+from fcco.memory._strata import Strata
+from fcco.memory.forms import GenericForm, form_of
+from fcco.memory.forms._kernels import Exponential, Kernel, Polynomial, extremes
+from fcco.objectives import Square, SquaredHinge
+from tests.memory.cases import (
+    CASES,
+    FAST,
+    TASKS,
+    WEIGHTED,
+    WEIGHTED_FAST,
+    Case,
+    N,
+    exact_gradient,
+    solver_for,
+    weights,
+    whole,
+)
 
 
-def filled(shape: tuple[int, ...], missing: int = 0) -> OutputTable:
+def filled(case: Case, shape: tuple[int, ...], missing: int = 0) -> OutputTable:
     generator = torch.Generator().manual_seed(7)
-    table = OutputTable(N, shape, like=torch.zeros(0, dtype=torch.float64))
+    counted = Strata(case.blocks, torch.device("cpu")).counted
+    table = OutputTable.empty(N, shape, like=torch.zeros(0, dtype=torch.float64), counted=counted)
     seen = torch.randperm(N, generator=generator)[missing:]
     table.write(seen, 1.5 * torch.randn(N - missing, *shape, generator=generator, dtype=torch.float64), 1)
     return table
@@ -27,15 +42,27 @@ def shape_of(name: str) -> tuple[int, ...]:
     """Of one output."""
     if name.startswith("contrastive"):
         return (2, 4)
-    return (4,) if name == "nca" else (TASKS,) if "tasks" in name and name != "tasks-one" else ()
+    if name == "nca":
+        return (4,)
+    if "tasks" in name and name != "tasks-one":
+        return (TASKS,)
+    return ()
 
 
+def weighted(name: str) -> Case:
+    return WEIGHTED[name](weights()).double()
+
+
+MAKERS: dict[str, Callable[[str], Case]] = {"plain": lambda name: CASES[name](), "weighted": weighted}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("name", CASES)
-def test_gradient_is_exact_when_everyone_is_drawn(name: str) -> None:
-    case = CASES[name]()
-    solver, loader = solver_for(case, fcco.output_memory(importance=0.0, cap=None, balance=False), draws=None)
+def test_gradient_is_exact_when_everyone_is_drawn(name: str, kind: str) -> None:
+    case = MAKERS[kind](name)
+    solver, _ = solver_for(case, fcco.output_memory(importance=0.0, cap=None, balance=False))
     wanted = exact_gradient(case)
-    solver.step(None, whole(loader.memory))
+    solver.step(whole(case))
     for p, gradient in zip(solver.parameters, wanted, strict=True):
         assert p.grad is not None
         torch.testing.assert_close(p.grad, gradient, rtol=1e-10, atol=1e-10)
@@ -44,28 +71,98 @@ def test_gradient_is_exact_when_everyone_is_drawn(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_balancing_changes_nothing_then(name: str) -> None:
     case = CASES[name]()
-    solver, loader = solver_for(case, fcco.output_memory(importance=0.0, cap=None, balance=True))
+    solver, _ = solver_for(case, fcco.output_memory(importance=0.0, cap=None, balance=True))
     wanted = exact_gradient(case)
-    solver.step(None, whole(loader.memory))
+    solver.step(whole(case))
     for p, gradient in zip(solver.parameters, wanted, strict=True):
         assert p.grad is not None
         torch.testing.assert_close(p.grad, gradient, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["pauc", "ap", "ndcg", "tasks", "contrastive-learned"])
+def test_an_example_drawn_twice_counts_twice_half_as_much(name: str) -> None:
+    """Everyone, and some of them once more: the same gradient where each draw has half the weight."""
+    case = CASES[name]()
+    solver, _ = solver_for(case, fcco.output_memory(importance=0.0, cap=None, balance=False))
+    wanted = exact_gradient(case)
+    batch = whole(case)
+    assert batch.weight is not None
+    twice = torch.arange(len(batch)) < 9
+    place = torch.cat([torch.arange(len(batch)), twice.nonzero()[:, 0]])
+    weight = torch.where(twice, batch.weight / 2, batch.weight)[place]
+    x = case.data.source.take(batch.id[place])
+    solver.step(fcco.data.Batch(x, batch.id[place], weight=weight, probability=batch.probability[place]))
+    for p, gradient in zip(solver.parameters, wanted, strict=True):
+        torch.testing.assert_close(p.grad, gradient, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("missing", [0, 15])
 @pytest.mark.parametrize("name", FAST)
-def test_fast_form_equals_the_generic_one(name: str, missing: int) -> None:
-    case = FAST[name]()
-    table = filled(shape_of(name), missing)
-    fast, slow = phi_of(case.objective, case.loader, table), GenericPhi(case.objective, case.loader, table, chunk=16)
-    assert not isinstance(fast, GenericPhi)
-    mine, theirs = fast.everything(), slow.everything()
+def test_fast_form_equals_the_generic_one(name: str, missing: int, kind: str) -> None:
+    case = MAKERS[kind](name)
+    table = filled(case, shape_of(name), missing)
+    fast = form_of(case, table)
+    slow = GenericForm(case, table, chunk=16)
+    assert not isinstance(fast, GenericForm)
+    mine = fast.evaluate_all(fast.start_rows())
+    theirs = slow.evaluate_all([])
     torch.testing.assert_close(mine.c, theirs.c, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(mine.f.sort().values, theirs.f.sort().values, rtol=1e-10, atol=1e-10)
-    for a, b in zip(mine.own, theirs.own, strict=True):
+    counting = [f[f != 0].sort().values for f in (mine.f, theirs.f)]  # examples of weight 0 are blocks of f = 0
+    torch.testing.assert_close(*counting, rtol=1e-10, atol=1e-10)
+    for a, b in zip(mine.param_gradients, theirs.param_gradients, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
-    some = torch.arange(N)[table.seen][::3]
-    torch.testing.assert_close(fast.at(some).c, theirs.c[some], rtol=1e-10, atol=1e-10)
+    some = torch.arange(N)[table.seen & table.counted][::3]
+    found = fast.evaluate(some, mine.rows)
+    torch.testing.assert_close(found.c, theirs.c[some], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(slow.evaluate(some, []).c, theirs.c[some], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", [name for name in WEIGHTED_FAST if not name.startswith("contrastive")])
+def test_weight_two_is_two_copies(name: str) -> None:
+    """c of an example of weight 2 is the sum of those of its copies; examples are never compared with themselves."""
+    weight = torch.ones(N, dtype=torch.float64)
+    weight[::4] = 2.0
+    double = WEIGHTED[name](weight).double()
+    copies = torch.arange(N).repeat_interleave(weight.long())
+    apart = copied(name, copies)
+    values = torch.randn(N, *shape_of(name), generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    found = []
+    for case, outputs in ((double, values), (apart, values[copies])):
+        table = OutputTable.empty(len(outputs), shape_of(name), like=outputs)
+        table.write(torch.arange(len(outputs)), outputs, 0)
+        form = form_of(case, table)
+        found.append(form.evaluate_all(form.start_rows()).c)
+    added = torch.zeros_like(found[0]).index_add(0, copies, found[1])
+    torch.testing.assert_close(found[0], added, rtol=1e-9, atol=1e-10)
+
+
+def copied(name: str, rows: Tensor) -> Case:
+    """The problem over copies of its examples."""
+    case = CASES[name]()
+    data = case.data
+    twin = object.__new__(type(data))
+    twin.__dict__.update(data.__dict__)
+    twin.source = data.source.subset(rows)
+    twin.num_examples = len(rows)
+    for field in data.per_example:
+        value = getattr(data, field)
+        if value is not None:
+            setattr(twin, field, value[rows])
+    return remade(case, twin)
+
+
+def remade(case: Case, data: fcco.data.Structure) -> Case:
+    """The same objective over other data."""
+    import inspect
+
+    options = {}
+    for option in list(inspect.signature(type(case).__init__).parameters)[3:]:
+        if hasattr(case, option):
+            options[option] = getattr(case, option)
+    if isinstance(case, fcco.objectives.MultiTaskAUC):
+        options = {"loss": case.loss, "trained_centers": case.a is not None, "block_weight": case.task_weight}
+    return type(case)(case.model, data, **options).double()
 
 
 @pytest.mark.parametrize("hinge", [True, False])
@@ -85,15 +182,16 @@ def test_exponentials_in_chunks_equal_pairs(loss: SquaredHinge | Square) -> None
     a = 2 * torch.randn(900, generator=generator, dtype=torch.float64)
     s = 2 * torch.randn(1100, generator=generator, dtype=torch.float64)  # enough for several chunks
     w = torch.rand(1100, 1, generator=generator, dtype=torch.float64)
-    kernel = exponential_of(loss, 0.2)
+    kernel = loss.exponential_kernel(0.2)
+    assert isinstance(kernel, Exponential)
     log_g, slope = kernel.rows(a, s, w)
     e = loss(s - a.unsqueeze(1)) / 0.2 + w.log().T
     torch.testing.assert_close(log_g.squeeze(1), e.logsumexp(1), rtol=1e-10, atol=1e-10)
     mean = (e.softmax(1) * _exponent(kernel, s - a.unsqueeze(1))[1]).sum(1)
     torch.testing.assert_close(slope.squeeze(1), mean, rtol=1e-10, atol=1e-10)
     b = torch.rand(900, 1, generator=generator, dtype=torch.float64)
-    pushes = _columns(kernel, s, a, log_g, b)
-    torch.testing.assert_close(kernel.columns(s, a, log_g, b).squeeze(1), pushes, rtol=1e-10, atol=1e-10)
+    wanted = _columns(kernel, s, a, log_g, b)
+    torch.testing.assert_close(kernel.columns(s, a, log_g, b).squeeze(1), wanted, rtol=1e-10, atol=1e-10)
 
 
 def _exponent(kernel: Exponential, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -116,28 +214,31 @@ def test_the_most_that_one_adds_is_found_at_the_ends(hinge: bool, classes: tuple
     w = torch.where(own.unsqueeze(1), torch.tensor([0.1, 0.2]), torch.tensor([0.0, 0.05])).double()
     x = s - a.unsqueeze(1)
     margin = (x + 1.0).clamp(min=0.0) if hinge else x + 1.0
-    for kernel, k in ((Polynomial(1.0, 0.5, hinge), 0.5 * margin.square()),
-                      (Exponential(1.0, 0.5, hinge), (0.5 * margin.square()).exp())):  # fmt: skip
+    kernels: list[tuple[Kernel, Tensor]] = [
+        (Polynomial(1.0, 0.5, hinge), 0.5 * margin.square()),
+        (Exponential(1.0, 0.5, hinge), (0.5 * margin.square()).exp()),
+    ]
+    for kernel, k in kernels:
         wanted = (k.unsqueeze(2) * w).amax(1)
-        found = kernel.alone(extremes(s, w, own), a)
+        found = kernel.largest(extremes(s, w, own), a)
         torch.testing.assert_close(found.exp(), wanted, rtol=1e-12, atol=1e-300)
         if not classes[0]:
-            torch.testing.assert_close(kernel.alone(extremes(s, w, None), a), found, rtol=0.0, atol=0.0)
+            torch.testing.assert_close(kernel.largest(extremes(s, w, None), a), found, rtol=0.0, atol=0.0)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_shift_of_all_outputs_changes_nothing(name: str) -> None:
     case = CASES[name]()
-    table = filled(shape_of(name))
-    phi = phi_of(case.objective, case.loader, table)
-    before = phi.everything()
-    if not case.objective.shift_invariant:
+    table = filled(case, shape_of(name))
+    form = form_of(case, table)
+    before = form.evaluate_all(form.start_rows())
+    if not case.shift_invariant:
         assert name.startswith(("tasks", "contrastive", "nca"))
         return
-    groups = getattr(case.objective, "item_query", torch.zeros(N, dtype=torch.int64))
+    groups = getattr(case, "item_query", torch.zeros(N, dtype=torch.int64))
     for group in groups.unique():
         assert before.c[groups == group].sum(0).abs().max() < 1e-10
         table.values[groups == group] += 3.0 * float(group) + 1.0
-    after = phi.everything()
+    after = form.evaluate_all(before.rows)
     torch.testing.assert_close(after.c, before.c, rtol=1e-9, atol=1e-10)
     torch.testing.assert_close(after.f, before.f, rtol=1e-9, atol=1e-10)

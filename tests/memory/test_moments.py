@@ -2,96 +2,96 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
 import fcco
-from fcco.memory._generic import GenericPhi
-from fcco.memory._moments import MomentPhi, moment_phi
-from fcco.memory._table import OutputTable
-from tests.memory.cases import CASES, TASKS, N, solver_for, whole
+from fcco.memory import OutputTable
+from fcco.memory.forms import GenericForm, MomentForm, form_of
+from tests.memory.cases import CASES, TASKS, WEIGHTED, N, solver_for, state_of, weights, whole
 
 
 def empty() -> OutputTable:
-    return OutputTable(N, (TASKS,), like=torch.zeros(0, dtype=torch.float64))
+    return OutputTable.empty(N, (TASKS,), like=torch.zeros(0, dtype=torch.float64))
 
 
-def phi(name: str, table: OutputTable) -> tuple[MomentPhi, GenericPhi]:
-    case = CASES[name]()
-    fast = moment_phi(case.objective, case.loader, table)
-    assert fast is not None
-    return fast, GenericPhi(case.objective, case.loader, table)
+def forms(name: str, table: OutputTable, weight: torch.Tensor | None = None) -> tuple[MomentForm, GenericForm]:
+    case = WEIGHTED[name](weight).double()
+    fast = form_of(case, table)
+    assert isinstance(fast, MomentForm)
+    return fast, GenericForm(case, table)
 
 
+WEIGHTS: dict[str, Callable[[], torch.Tensor | None]] = {"plain": lambda: None, "weighted": lambda: weights() + 0.5}
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
 @pytest.mark.parametrize("name", ["tasks", "tasks-means", "tasks-classes"])
-def test_many_writes_equal_one_sum(name: str) -> None:
+def test_many_writes_equal_one_sum(name: str, kind: str) -> None:
     """From an empty table, over entries missing and entries written again, to everything anew."""
-    table, generator = empty(), torch.Generator().manual_seed(0)
-    fast, slow = phi(name, table)
+    table = empty()
+    generator = torch.Generator().manual_seed(0)
+    fast, slow = forms(name, table, WEIGHTS[kind]())
+    rows = fast.start_rows()
     for step in range(60):
         id = torch.randperm(N, generator=generator)[:5].sort().values
         old = table.read(id)
         table.write(id, torch.randn(5, TASKS, generator=generator, dtype=torch.float64) + 0.1 * step, step)
-        found, wanted = fast.at(id, old), slow.everything()
+        found = fast.evaluate(id, rows, old)
+        rows = found.rows
+        wanted = slow.evaluate_all([])
         torch.testing.assert_close(found.c, wanted.c[id], rtol=1e-10, atol=1e-10)
         torch.testing.assert_close(found.f, wanted.f, rtol=1e-10, atol=1e-10)
-        for mine, theirs in zip(found.own, wanted.own, strict=True):
+        for mine, theirs in zip(found.param_gradients, wanted.param_gradients, strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
         if step == 40:
-            fast.everything()
+            rows = fast.evaluate_all(rows).rows
 
 
 def test_scores_far_from_zero_keep_their_digits() -> None:
-    table, generator = empty(), torch.Generator().manual_seed(0)
-    fast, _ = phi("tasks-means", table)
+    table = empty()
+    generator = torch.Generator().manual_seed(0)
+    fast, _ = forms("tasks-means", table)
     h = torch.randn(N, TASKS, generator=generator, dtype=torch.float64)
     table.write(torch.arange(N), h, 0)
-    near = fast.everything()
+    near = fast.evaluate_all(fast.start_rows())
     table.values += 1e6
-    far = fast.everything()
+    far = fast.evaluate_all(near.rows)
     torch.testing.assert_close(far.f, near.f, rtol=1e-3, atol=1e-3)  # the square of a mean keeps no more there: outer
     torch.testing.assert_close(far.c, near.c, rtol=1e-6, atol=1e-6)
 
 
-def test_undo_leaves_the_sums_alone() -> None:
-    table, id = empty(), torch.arange(6)
-    fast, _ = phi("tasks", table)
+def test_an_evaluation_leaves_the_given_rows_alone() -> None:
+    table = empty()
+    id = torch.arange(6)
+    fast, _ = forms("tasks", table)
     table.write(torch.arange(N), torch.ones(N, TASKS, dtype=torch.float64), 0)
-    fast.everything()
-    before, old = fast.rows[0].clone(), table.read(id)
+    rows = fast.evaluate_all(fast.start_rows()).rows
+    before = rows[0].clone()
+    old = table.read(id)
     table.write(id, torch.zeros(6, TASKS, dtype=torch.float64), 1)
-    fast.at(id, old)
-    assert not torch.equal(fast.rows[0], before)
-    fast.undo()
-    assert torch.equal(fast.rows[0], before)
+    found = fast.evaluate(id, rows, old)
+    assert not torch.equal(found.rows[0], before)
+    assert torch.equal(rows[0], before)
 
 
-def test_looking_at_the_value_leaves_the_sums_alone() -> None:
-    solver, loader = solver_for(CASES["tasks"](), fcco.output_memory(refresh=100))
-    for index, batch in loader:
-        solver.step(index, batch)
-    memory = loader.memory
-    assert isinstance(memory.phi, MomentPhi)
-    before = memory.phi.rows[0].clone()
-    assert memory.value() > 0.0
-    assert torch.equal(memory.phi.rows[0], before)
-
-
-def test_a_step_looks_at_those_drawn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_reads_those_drawn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the size of the table is made."""
     table = empty()
-    fast, _ = phi("tasks", table)
+    fast, _ = forms("tasks", table)
     table.write(torch.arange(N), torch.ones(N, TASKS, dtype=torch.float64), 0)
-    fast.everything()
+    rows = fast.evaluate_all(fast.start_rows()).rows
 
-    def everyone(_: OutputTable) -> torch.Tensor:
-        raise AssertionError("all were looked at")
+    def all_of_it(_: OutputTable) -> torch.Tensor:
+        raise AssertionError("all were read")
 
-    monkeypatch.setattr(OutputTable, "seen", property(everyone))
+    monkeypatch.setattr(OutputTable, "seen", property(all_of_it))
     id = torch.arange(3)
     old = table.read(id)
     table.write(id, torch.zeros(3, TASKS, dtype=torch.float64), 1)
-    fast.at(id, old)
+    fast.evaluate(id, rows, old)
 
 
 @pytest.mark.parametrize("warm", [False, True])
@@ -99,9 +99,11 @@ def test_a_scoring_pass_that_fails_leaves_the_table_as_it_was(warm: bool, monkey
     case = CASES["tasks"]()
     solver, loader = solver_for(case, fcco.output_memory())
     if warm:
-        solver.step(None, whole(loader.memory))
-    memory, outputs, calls = loader.memory, case.objective.outputs, list[int]()
-    before = memory.state_dict()["table"]
+        solver.step(whole(case))
+    state = state_of(solver)
+    outputs = case.outputs
+    calls: list[int] = []
+    before = solver.state_dict()["state"]["engine"]
 
     def fails(x: torch.Tensor) -> torch.Tensor:
         calls.append(len(x))
@@ -109,9 +111,11 @@ def test_a_scoring_pass_that_fails_leaves_the_table_as_it_was(warm: bool, monkey
             raise RuntimeError("no more")
         return outputs(x)
 
-    monkeypatch.setattr(case.objective, "outputs", fails)
+    monkeypatch.setattr(case, "outputs", fails)
     with pytest.raises(RuntimeError, match="no more"):
         loader.score(chunk=16)
-    after = memory.state_dict()["table"]
-    assert (before is None) == (after is None) == (not warm)
-    assert all(torch.equal(before[name], after[name]) for name in before or ())
+    after = solver.state_dict()["state"]["engine"]
+    assert (before["values"] is None) == (after["values"] is None) == (not warm)
+    for name in ("values", "written"):
+        assert before[name] is None or torch.equal(before[name], after[name])
+    assert state.period == before["period"]

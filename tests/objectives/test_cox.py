@@ -24,7 +24,6 @@ from tests.objectives.tools import (
     whole,
 )
 
-
 N = 14
 
 

@@ -1,10 +1,12 @@
-"""Every objective x every method: three steps in single and double precision, and on a small real problem
-(scikit-learn's digits) the exact F has fallen after 200 steps; a pair that does not go together is refused by name."""
+"""Every objective x every method by the same five lines, the method's name alone changed: three steps in single and double
+precision, and on a small real problem (scikit-learn's digits) the exact F has fallen after 200 steps. A pair that makes
+no sense is refused by name."""
 
 import functools
 import inspect
 import itertools
 import math
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -29,83 +31,108 @@ def linear(x, outputs=1):
     return nn.Linear(x.shape[1], outputs).to(x.dtype)
 
 
-def rare(x, y, make, average=fcco.Average.OPPOSITE, block_label=1):
-    sizes = (6, 24) if block_label else (24, 6)
-    loader = fcco.PointLoader(x, (y == 8).long(), *sizes, average=average, block_label=block_label)
-    return make(linear(x), loader.num_blocks), loader
+def rare(x, y):
+    return fcco.data.Points(x, (y == 8).long())
 
 
 def multi_task(x, y, **options):
-    loader = fcco.BlockLoader(x, y, 5, 16, replacement=True)
-    return zoo.MultiTaskAUC(linear(x, 10), 10, **options), loader
+    return zoo.MultiTaskAUC(linear(x, 10), fcco.data.Tasks(x, y), **options)
 
 
 def missing_labels(x, y):
     targets = nn.functional.one_hot(y, 10).to(x.dtype)
     targets[torch.rand(targets.shape, generator=torch.Generator().manual_seed(0)) < 0.3] = math.nan
-    loader = fcco.BlockLoader(x, targets, 5, 8, replacement=True)
-    return zoo.MultiTaskAUC(linear(x, 10), 10), loader
+    return zoo.MultiTaskAUC(linear(x, 10), fcco.data.Tasks(x, targets))
 
 
 def multi_label_ap(x, y):
     targets = torch.stack([y % 2, (y > 4).long()], 1).to(x.dtype)
-    loader = fcco.MultiLabelPointLoader(x, targets, 12, 8, average=fcco.Average.ALL)
-    return zoo.AveragePrecision(linear(x, 2), loader.num_blocks, block_task=loader.block_task), loader
+    return zoo.AveragePrecision(linear(x, 2), fcco.data.Points(x, targets))
 
 
 def groups(x, y, risk):
-    loader = fcco.GroupLoader(x, y % 4, 2, 12, labels=y)
-    return zoo.GroupDRO(linear(x, 10), 4, risk, start=2.3), loader
+    return zoo.GroupDRO(linear(x, 10), fcco.data.Groups(x, y, y % 4), risk, start=2.3)
 
 
 def ranking(x, y, kind):
-    query = torch.arange(N) // 10
-    above = 0.0 if kind is zoo.NDCG else -math.inf
-    loader = fcco.QueryItemLoader(x, query, (y % 4).to(x.dtype), 12, 6, relevant_above=above)
-    return kind(linear(x), query, (y % 4).to(x.dtype)), loader
+    return kind(linear(x), fcco.data.Queries(x, torch.arange(N) // 10, (y % 4).to(x.dtype)))
 
 
 def survival(x, y):
-    event = torch.arange(N) % 3 > 0
-    time = y.to(x.dtype) + torch.rand(N, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(x.dtype)
-    return zoo.Cox(linear(x), time, event), fcco.RiskSetLoader(x, time, event, 12, 8)
+    noise = torch.rand(N, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(x.dtype)
+    return zoo.Cox(linear(x), fcco.data.RiskSets(x, y.to(x.dtype) + noise, torch.arange(N) % 3 > 0))
 
 
 def bags(x, y):
     bag = torch.arange(N) // 5
     label = torch.stack([(y[bag == b] == 9).any() for b in range(N // 5)]).long()
-    return zoo.MultiInstance(linear(x), label, temperature=0.5), fcco.BagLoader(x, bag, 12, 3, labels=label)
+    return zoo.MultiInstance(linear(x), fcco.data.Bags(x, bag, label), temperature=0.5)
 
 
-def contrastive(x, y, **options):
+def contrastive(x, y):
     views = (x, x + 0.05 * torch.randn(x.shape, generator=torch.Generator().manual_seed(2)).to(x.dtype))
-    return zoo.GlobalContrastive(linear(x, 8), N, temperature=0.5, **options), fcco.ExampleLoader(views, 32)
+    return zoo.GlobalContrastive(linear(x, 8), fcco.data.Examples(views), temperature=0.5)
+
+
+class Case(NamedTuple):
+    make: object
+    blocks: int
+    samples: int
 
 
 OBJECTIVES = {
-    "multi-task AUC": multi_task,
-    "multi-task AUC, exact centers": lambda x, y: multi_task(x, y, trained_centers=False),
-    "multi-task AUC, missing labels": missing_labels,
-    "AP": lambda x, y: rare(x, y, zoo.AveragePrecision, fcco.Average.ALL),
-    "AP, multi-label": multi_label_ap,
-    "pAUC": lambda x, y: rare(x, y, functools.partial(zoo.PartialAUC, temperature=0.5)),
-    "pAUC, two-way": lambda x, y: rare(
-        x, y, functools.partial(zoo.PartialAUC, temperature=0.5, positive_temperature=1.0, start=1.0)
+    "multi-task AUC": Case(multi_task, 5, 16),
+    "multi-task AUC, exact centers": Case(lambda x, y: multi_task(x, y, trained_centers=False), 5, 16),
+    "multi-task AUC, missing labels": Case(missing_labels, 5, 8),
+    "AP": Case(lambda x, y: zoo.AveragePrecision(linear(x), rare(x, y)), 6, 24),
+    "AP, multi-label": Case(multi_label_ap, 12, 8),
+    "pAUC": Case(lambda x, y: zoo.PartialAUC(linear(x), rare(x, y), temperature=0.5), 6, 24),
+    "pAUC, two-way": Case(
+        lambda x, y: zoo.PartialAUC(linear(x), rare(x, y), temperature=0.5, positive_temperature=1.0, start=1.0), 6, 24
     ),
-    "p-norm push": lambda x, y: rare(x, y, zoo.PNormPush, block_label=0),
-    "contrastive": contrastive,
-    "Group DRO, KL": lambda x, y: groups(x, y, zoo.KLRisk(0.5)),
-    "Group DRO, CVaR": lambda x, y: groups(x, y, zoo.CVaRRisk(0.5)),
-    "NDCG": lambda x, y: ranking(x, y, zoo.NDCG),
-    "ListNet": lambda x, y: ranking(x, y, zoo.ListNet),
-    "Cox": survival,
-    "NCA": lambda x, y: (
-        zoo.NCA(linear(x, 8), y, log_likelihood=True),
-        fcco.ExampleLoader(x, 64, labels=y),
-    ),
-    "multi-instance": bags,
+    "p-norm push": Case(lambda x, y: zoo.PNormPush(linear(x), rare(x, y)), 24, 6),
+    "contrastive": Case(contrastive, 32, 0),
+    "Group DRO, KL": Case(lambda x, y: groups(x, y, zoo.KLRisk(0.5)), 2, 12),
+    "Group DRO, CVaR": Case(lambda x, y: groups(x, y, zoo.CVaRRisk(0.5)), 2, 12),
+    "NDCG": Case(lambda x, y: ranking(x, y, zoo.NDCG), 12, 6),
+    "ListNet": Case(lambda x, y: ranking(x, y, zoo.ListNet), 12, 6),
+    "Cox": Case(survival, 12, 8),
+    "NCA": Case(lambda x, y: zoo.NCA(linear(x, 8), fcco.data.Examples(x, y), log_likelihood=True), 64, 0),
+    "multi-instance": Case(bags, 12, 3),
 }
-METHODS = [name for name in fcco.METHODS if name != "output-memory"]
+EXPONENTIALS = {"pAUC", "pAUC, two-way", "contrastive", "ListNet", "Cox", "multi-instance"}
+GROUPED = {"Group DRO, KL", "Group DRO, CVaR", "multi-instance"}
+REFUSED = {("scent", name) for name in OBJECTIVES if name not in EXPONENTIALS}
+REFUSED |= {("output-memory", name) for name in GROUPED}
+
+
+def run(objective_name, method, dtype, steps, lr=0.02):
+    """The five lines; F before and after."""
+    case = OBJECTIVES[objective_name]
+    x, y = digits()
+    objective = case.make(x.to(dtype), y)
+    optimizer = torch.optim.SGD(objective.parameters(), lr=lr)
+    solver = fcco.Solver(objective, optimizer, method, radius=5.0)
+    before = solver.diagnose().value
+    loader = solver.loader(blocks=case.blocks, samples=case.samples, seed=0)
+    for batch in itertools.islice(itertools.chain.from_iterable(itertools.repeat(loader)), steps):
+        report = solver.step(batch)
+    return solver, report, before
+
+
+@pytest.mark.filterwarnings("ignore:the output memory does not pay:UserWarning")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["single", "double"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_three_steps_of_every_method(objective, dtype):
+    for name, recipe in fcco.METHODS.items():
+        if (name, objective) in REFUSED:
+            with pytest.raises(ValueError, match=f"^{name} (is for log-domain objectives|has no form for groups)"):
+                run(objective, recipe(), dtype, steps=3)
+            continue
+        solver, report, _ = run(objective, recipe(), dtype, steps=3)
+        assert report.step == 3, name
+        assert math.isfinite(report.value), name
+        assert all(p.dtype == dtype and bool(torch.isfinite(p).all()) for p in solver.parameters), name
 
 
 def recipe(name):
@@ -114,53 +141,18 @@ def recipe(name):
     return fcco.METHODS[name](**{key: value for key, value in rates.items() if key in known})
 
 
-def build(objective_name, method_name, dtype, lr):
-    x, y = digits()
-    objective, loader = OBJECTIVES[objective_name](x.to(dtype), y)
-    optimizer = torch.optim.SGD(objective.parameters(), lr=lr)
-    method = recipe(method_name)
-    options = {"full_pass": loader.full_pass, "radius": 5.0}
-    if method_name == "scent" and not (all(objective.log) and objective.mean_of_exponentials):
-        with pytest.raises(ValueError, match="scent is for log-domain objectives"):
-            fcco.Solver(objective, optimizer, method, **options)
-        return None, loader
-    return fcco.Solver(objective, optimizer, method, **options), loader
-
-
-def draws(loader, steps):
-    epochs = itertools.chain.from_iterable(itertools.repeat(loader))
-    return itertools.islice(epochs, steps)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["single", "double"])
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_three_steps(objective, dtype):
-    for method in METHODS:
-        solver, loader = build(objective, method, dtype, lr=0.01)
-        if solver is None:
-            continue
-        for index, batch in draws(loader, 3):
-            report = solver.step(index, batch)
-        assert report.step == 3, method
-        assert math.isfinite(report.value), method
-        assert all(p.dtype == dtype and bool(torch.isfinite(p).all()) for p in solver.parameters), method
-        assert bool(torch.isfinite(solver.u()).all()), method
-
-
 def pairs():
     """Every pair; in the quick run every objective with one method, and every method with one objective."""
-    for objective, method in itertools.product(OBJECTIVES, METHODS):
+    for objective, method in itertools.product(OBJECTIVES, fcco.METHODS):
+        if (method, objective) in REFUSED:
+            continue
         quick = method == "msvr-v2" or objective == "pAUC"
         yield pytest.param(objective, method, marks=() if quick else pytest.mark.slow)
 
 
+@pytest.mark.filterwarnings("ignore:the output memory does not pay:UserWarning")
 @pytest.mark.parametrize(("objective", "method"), list(pairs()))
 def test_f_falls(objective, method):
-    solver, loader = build(objective, method, torch.float64, lr=0.02)
-    if solver is None:
-        return
-    before = solver.diagnose(loader.full_pass).value
-    for index, batch in draws(loader, 200):
-        solver.step(index, batch)
-    after = solver.diagnose(loader.full_pass).value
+    solver, _, before = run(objective, recipe(method), torch.float64, steps=200)
+    after = solver.diagnose().value
     assert after < before - 1e-3 * abs(before)

@@ -154,13 +154,11 @@ def test_the_minimum_of_the_cvar_is_the_mean_of_the_worst():
     losses = torch.rand(N, dtype=torch.float64)
     worst = means(losses).sort(descending=True).values[:2].mean().item()
     grid = [
-        exact_value(group_dro(losses, CVaRRisk(0.5, 0.0), start=v)).item()
-        for v in torch.linspace(0, 1, 201).tolist()
+        exact_value(group_dro(losses, CVaRRisk(0.5, 0.0), start=v)).item() for v in torch.linspace(0, 1, 201).tolist()
     ]
     assert min(grid) == pytest.approx(worst, abs=5e-3)
     smooth = [
-        exact_value(group_dro(losses, CVaRRisk(0.5, 0.01), start=v)).item()
-        for v in torch.linspace(0, 1, 201).tolist()
+        exact_value(group_dro(losses, CVaRRisk(0.5, 0.01), start=v)).item() for v in torch.linspace(0, 1, 201).tolist()
     ]
     assert min(grid) - 0.01 <= min(smooth) <= min(grid)
 
@@ -247,8 +245,8 @@ def test_errors_name_what_is_wrong():
     ):
         with pytest.raises(ValueError, match=message):
             GroupDRO(model, DATA, KLRisk(), group_weight=weight)
+    wrong = GroupDRO(model, Groups(torch.randn(N, 5), Y, GROUPS), KLRisk(), loss=functional.cross_entropy)
     with pytest.raises(ValueError, match="loss must return one number per example"):
-        wrong = GroupDRO(model, Groups(torch.randn(N, 5), Y, GROUPS), KLRisk(), loss=functional.cross_entropy)
         wrong(*whole(wrong))
     objective = group_dro(torch.rand(N), KLRisk())
     with pytest.raises(ValueError, match="no examples for block 3"):

@@ -72,7 +72,9 @@ def test_shifts_and_permutations_change_nothing():
     order = torch.randperm(N)
     permuted = ListNet(Table(h[order]), Queries(torch.arange(N), 10 - QUERY[order], Y[order]))
     torch.testing.assert_close(value(permuted, *whole(permuted)), F)
-    raised = ListNet(Table(h), Queries(torch.arange(N), QUERY, Y + 5))  # softmax of relevances: a shift there changes nothing either
+    raised = ListNet(
+        Table(h), Queries(torch.arange(N), QUERY, Y + 5)
+    )  # softmax of relevances: a shift there changes nothing either
     torch.testing.assert_close(value(raised, *whole(raised)), F)
 
 

@@ -27,6 +27,7 @@ METHODS = {
     "variant-v3": ("variant finite sum", "anchored storm", 1),
     "alexr": ("alexr", "plain", 0),
     "sonx": ("msvr", "plain", 0),
+    "sonex": ("msvr", "momentum", 0),
     "scent": ("scent", "plain", 0),  # momentum where an alpha is given
 }
 FINITE_SUM = ("msvr finite sum", "variant finite sum")
@@ -270,6 +271,7 @@ def run(
     u0=None,
     z0=None,
     radius=None,
+    nesterov=False,
     normalize=False,
     project=None,
     safeguard=False,
@@ -280,7 +282,7 @@ def run(
 ):
     """Run one step a batch; a batch is (blocks, rows of each block). Returns the State after the last.
 
-    lr, alpha, beta, gamma, step are numbers or functions of t. `state` goes on from an earlier return (w1, u0
+    lr, alpha, beta, gamma, step are numbers or functions of t. `nesterov` steps along a G + (1-a) z in place of z. `state` goes on from an earlier return (w1, u0
     and z0 are not looked at then); `new_stage` makes v3's full passes count from there.
     """
     tracker, estimator, published_lag = METHODS[method]
@@ -347,7 +349,8 @@ def run(
 
         G_full = None if state.anchor is None else state.anchor.gradient
         z = clipped(estimated(estimator, state.z, a, G, G_prev, G_anchor, G_full, due), radius)
-        direction = z / np.sqrt(np.sum(z * z)) if normalize else z
+        direction = clipped(a * G + (1 - a) * z, radius) if nesterov else z
+        direction = direction / np.sqrt(np.sum(direction * direction)) if normalize else direction
         w_new = moved(state, direction, at(lr, t), adaptive, mu)
 
         count(state, tracker, estimator, gamma, theta, due, sum(len(rows) for rows in rows_of))

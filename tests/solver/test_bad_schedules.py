@@ -7,7 +7,6 @@ import pytest
 from tests.helpers.failing import INF, NAN, check_failed_step
 from tests.helpers.methods import FINITE_SUM, VALUES
 
-
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 

@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+
 from tests.helpers import ranks
 from tests.helpers.methods import TABLE, TRACKED
 from tests.helpers.ranks import Pool
@@ -68,7 +69,7 @@ def test_saved_on_two_ranks_and_continued_on_one(name, pair, tmp_path):
 
 
 def test_no_rank_goes_on_before_the_file_is_there(pair, tmp_path):
-    assert pair.run(ranks.save_and_read, path=str(tmp_path / "slow.pt")) == [["Linear"], ["Linear"]]
+    assert pair.run(ranks.save_and_read, path=str(tmp_path / "slow.pt")) == [{"solver": "Linear"}] * 2
 
 
 def test_a_failed_write_is_raised_on_every_rank(pair, tmp_path):
@@ -167,7 +168,7 @@ def test_what_two_ranks_cannot_share(function, says, pair):
 
 # ---------------------------------------------------------------------- FSDP2: every rank holds its part of the weights
 
-SHARDED = [name for name in fcco.METHODS if not name.endswith("-sp")]
+SHARDED = [name for name in TRACKED if not TABLE[name].single_point]
 
 
 @pytest.mark.parametrize("name", SHARDED)
@@ -236,7 +237,7 @@ def test_an_optimizer_that_raises_leaves_sharded_ranks_as_they_were(pair):
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ("single point", "msvr-v1-sp needs Jacobian-vector products.*; use msvr-v1$"),
+        ("single point", "msvr-v1-sp needs Jacobian-vector products.*; take the method without -sp$"),
         ("objective", "fully_shard must be given the model inside the objective"),
         ("tensor parallel", r"parameter model.0.weight must be sharded by fully_shard over one mesh of all 2 ranks"),
         ("some ranks", r"parameter model.0.weight must be sharded by fully_shard over one mesh of all 2 ranks"),

@@ -200,15 +200,15 @@ def test_diagnosis_is_exact_and_changes_nothing():
     assert found.gradient_error == pytest.approx(float((solver.z[0] - gradient).norm()), rel=1e-9)
     assert found.tracking_error == pytest.approx(float((solver.u() - g).square().mean().sqrt()), rel=1e-9)
     after = solver.state_dict()
-    for name in ("t", "samples", "oracle"):
-        assert before[name] == after[name]
+    for name in ("t", "samples", "g_calls", "j_calls", "jvp_calls"):
+        assert before["state"][name] == after["state"][name]
     assert torch.equal(before["objective"]["w"], after["objective"]["w"])
     assert torch.equal(before["random"][0]["torch"], after["random"][0]["torch"])
     assert all(torch.equal(a, p.grad) for a, p in zip(grads, solver.parameters, strict=True))
 
 
 def test_a_full_pass_may_split_blocks_over_batches():
-    """Rows of one block add up, in and across batches: sums weighted by 1/N give the same anchor as one batch."""
+    """Rows of one block add up, in and across batches: sums weighted by 1/N give the same reference as one batch."""
 
     class Weighted(Curved):
         def inner(self, index, rows, weight=None):

@@ -1,4 +1,4 @@
-"""Objective.outer_and_slope, f and its derivative in closed form: equal to autograd's, and asked only where it belongs to f."""
+"""Objective.outer_and_slope: f and its derivative in closed form equal autograd's; called where it belongs to f."""
 
 import pytest
 import torch

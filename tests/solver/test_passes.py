@@ -1,4 +1,4 @@
-"""Counted, not guessed: passes a step, graphs alive at a time, what is stored; the same xi at every probe."""
+"""Counted, not guessed: passes per step, graphs alive at a time, what is stored; the same xi at every probe."""
 
 import gc
 
@@ -7,34 +7,9 @@ import torch
 from torch import nn
 
 import fcco
+from tests.helpers.methods import TABLE, TRACKED, recipe
 
 M, B1, B2, D = 8, 2, 4, 5
-
-PASSES = {  # forward, backward, Jacobian-vector products a step
-    "sox": (1, 1, 0),
-    "soap": (1, 1, 0),
-    "bsgd": (1, 1, 0),
-    "storm-v1": (2, 1, 0),
-    "storm-v2": (2, 2, 0),
-    "msvr-v1": (2, 1, 0),
-    "msvr-v2": (2, 2, 0),
-    "msvr-v3": (3, 3, 0),
-    "msvr-v1-sp": (1, 1, 1),
-    "msvr-v2-sp": (2, 2, 1),
-    "variant-v1": (2, 1, 0),
-    "variant-v2": (2, 2, 0),
-    "variant-v3": (3, 3, 0),
-    "alexr": (2, 1, 0),
-    "sonx": (2, 1, 0),
-}
-
-
-def recipe(name, **options):
-    rates = {"alpha": 0.3, "beta": 0.4, "theta": 0.5, "period": 100} | options
-    import inspect
-
-    known = inspect.signature(fcco.METHODS[name]).parameters
-    return fcco.METHODS[name](**{key: value for key, value in rates.items() if key in known})
 
 
 class CountBackward(torch.autograd.Function):
@@ -94,20 +69,20 @@ def build(name, objective=None, **options):
     torch.manual_seed(0)
     objective = Net() if objective is None else objective
     optimizer = torch.optim.SGD(objective.parameters(), lr=0.05)
-    return fcco.Solver(objective, optimizer, recipe(name), full_pass=everything, radius=10.0, **options)
+    method = recipe(name, **{"period": 100} if "period" in TABLE[name].rates else {})
+    return fcco.Solver(objective, optimizer, method, full_pass=everything, radius=10.0, **options)
 
 
-@pytest.mark.parametrize("name", PASSES)
+@pytest.mark.parametrize("name", [name for name in TRACKED if not TABLE[name].log_domain])
 def test_passes_and_graphs(name):
     solver = build(name)
-    full = 0
     for t in range(1, 5):
         solver.step(torch.tensor([t, 0]), torch.randn(B1, B2, D)) if t == 1 else None
         gc.collect()
         CountBackward.alive = CountBackward.backwards = CountBackward.most = solver.objective.forwards = 0
         before = solver.oracle
         report = solver.step(torch.tensor([t, 0]), torch.randn(B1, B2, D))
-        forward, backward, products = PASSES[name]
+        forward, backward, products = TABLE[name].passes
         assert (solver.objective.forwards, CountBackward.backwards) == (forward, backward)
         assert CountBackward.most <= 1
         after = report.oracle
@@ -116,7 +91,7 @@ def test_passes_and_graphs(name):
             backward * B1 * B2,
             products * B1 * B2,
         )
-    full = M * 16 if name.endswith("v3") else 0
+    full = M * 16 if TABLE[name].finite_sum else 0
     assert report.samples == 5 * B1 * B2 + full
 
 
@@ -128,18 +103,18 @@ def test_full_passes_are_charged_once_at_the_start():
     assert solver.objective.forwards == 2 + 3  # u_0, then Gfull
 
 
-def test_persistent_state_of_v2_is_two_copies_of_the_weights_one_row_a_block_and_b1_rows():
+def test_persistent_state_of_v2_is_two_copies_of_the_weights_one_row_per_block_and_b1_rows():
     solver = build("msvr-v2")
     for t in range(3):
         solver.step(torch.tensor([t, t + 1]), torch.randn(B1, B2, D))
     size = sum(p.numel() for p in solver.parameters)
     assert sum(w.numel() for w in solver.state.engine.previous) == sum(z.numel() for z in solver.z) == size
-    table = solver.table
+    table = solver.state.engine.table
     assert table.rows.numel() == M
-    assert table.old_rows.numel() == B1
+    assert table.replaced.rows.numel() == B1
     assert table.log_decay is None
-    held = {id(v) for v in (solver.anchor, solver._reservoir) if v is not None}
-    assert held == set()
+    assert solver.state.engine.reference is None
+    assert solver.state.reservoir is None
 
 
 class Noisy(Net):

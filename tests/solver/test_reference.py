@@ -12,13 +12,15 @@ import pytest
 import torch
 
 import fcco
-from tests import twins
+from tests.helpers import twins
+from tests.helpers.methods import PERIODIC, TRACKED, having
 from tests.reference.methods import FINITE_SUM, METHODS, VARIANT, Adaptive
 from tests.reference.problem import CurvedProblem, LogProblem
 
 W, REST = 1e-12, 1e-11  # what may differ: the weights; u and z
 NOT_V3 = [name for name in METHODS if METHODS[name][0] not in FINITE_SUM]
 LR = 0.05
+assert set(METHODS) == set(TRACKED)  # every method has its transcription
 pytestmark = pytest.mark.filterwarnings("ignore:the theory of msvr-v.-sp needs a bounded step:UserWarning")
 STEPS = 25  # of everything but the grid: three periods of v3
 
@@ -30,7 +32,7 @@ def start(problem, seed):
 def setting(name, p, seed, steps, **options):
     """A problem, its start, its batches, the options: what both sides are handed."""
     problem = LogProblem(seed, p=p) if name == "scent" else CurvedProblem(seed, p=p)  # scent: log domain only
-    period = {"period": 25 if steps > 100 else 8} if name in twins.PERIODIC else {}
+    period = {"period": 25 if steps > 100 else 8} if name in PERIODIC else {}
     options = {"lr": LR, "safeguard": name == "scent", **period, **options}
     large_every = options["period"] if name == "bspiderboost" else None
     batches = twins.draw(problem, steps, B1=options.pop("B1", 3), seed=seed, large_every=large_every)
@@ -111,14 +113,14 @@ def test_schedules(name):
     check(name, **schedules)
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if "beta" in twins.ARGUMENTS[name]])
+@pytest.mark.parametrize("name", having("beta"))
 def test_beta_that_reaches_one_now_and_then(name):
     """gamma is 0 there, and the Variant forgets every row that was not drawn."""
     check(name, beta=lambda t: 1.0 if t % 7 == 0 else 0.3)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.4, lambda t: 0.5 + 1 / t], ids=["zero", "constant", "schedule"])
-@pytest.mark.parametrize("name", [name for name in METHODS if "gamma" in twins.ARGUMENTS[name]])
+@pytest.mark.parametrize("name", having("gamma"))
 def test_gamma_of_the_users_own(name, gamma):
     check(name, gamma=gamma)
 
@@ -212,7 +214,7 @@ STAGED = ["sox", "msvr-v1", "msvr-v2", "msvr-v3", "msvr-v2-sp", "variant-v2", "v
 
 @pytest.mark.parametrize("name", STAGED)
 def test_stages_go_on_from_the_whole_state(name):
-    """The period of v3 (5) is not a divisor of the first stage: its anchor is renewed at the boundary."""
+    """The period of v3 (5) is not a divisor of the first stage: its reference is renewed at the boundary."""
     problem, w1, batches, options = setting(name, 3, 0, 26, period=5, mu=0.1)
     state, done = None, 0
     for stage in STAGES:

@@ -117,7 +117,7 @@ def test_the_correction_is_the_jacobian_vector_product():
     """Against finite differences of g along w_t - w_{t-1}."""
     solver = run(mlp, fcco.msvr_v1_sp(alpha=0.3, beta=0.4), steps=4)
     index, x = torch.tensor([0, 3]), torch.randn(B1, B2, D, dtype=torch.float64)
-    moved = solver._moved()
+    moved = [p.detach() - w for p, w in zip(solver.parameters, solver.state.engine.previous, strict=True)]
     _, product = solver._evaluator.inner_and_jvp(index, (x,), moved)
     step = 1e-6
     values = []

@@ -16,48 +16,50 @@ def rows(seed, steps=WINDOW // EVERY):
     return [torch.rand(3, 4, 2, generator=generator, dtype=torch.float64) + 0.5 for _ in range(steps)]
 
 
-def literal(looks, gamma, beta):
-    moved = sum(((g - before) ** 2).mean() for _, g, before in looks)
-    apart = sum(((g - u) ** 2).mean() for u, g, _ in looks)
+def literal(probes, gamma, beta):
+    moved = sum(((g - before) ** 2).mean() for _, g, before in probes)
+    apart = sum(((g - u) ** 2).mean() for u, g, _ in probes)
     return float(gamma**2 * moved / (beta * (2 - beta) * apart))
 
 
-def fed(looks, log=None, gamma=0.3, beta=0.2, jvp=False, new=None):
-    watch = CorrectionWatch(None if log is None else torch.tensor(log))
+def fed(probes, log_domain=None, gamma=0.3, beta=0.2, jvp=False, new=None):
+    watch = CorrectionWatch()
+    marked = None if log_domain is None else torch.tensor(log_domain)
+    first = None if new is None else new.unsqueeze(1)
     c = Coefficients(u=1 - beta, now=beta, beta=beta, **({"jvp": gamma} if jvp else {"previous": -gamma}))
-    for k, (u, g, before) in enumerate(looks):
+    for k, (u, g, before) in enumerate(probes):
         v = Values(u, g, jvp=g - before) if jvp else Values(u, g, before)
-        watch.look(EVERY * (k + 1), c, v, new)
+        watch.follow(EVERY * (k + 1), c, v, first, marked)
     return watch.rho
 
 
 @pytest.mark.parametrize("jvp", [False, True])
 def test_rho_is_the_formula(jvp):
-    looks = rows(0)
-    assert fed(looks, jvp=jvp) == pytest.approx(literal(looks, 0.3, 0.2), rel=1e-12)
+    probes = rows(0)
+    assert fed(probes, jvp=jvp) == pytest.approx(literal(probes, 0.3, 0.2), rel=1e-12)
 
 
 def test_rho_of_logs_is_that_of_the_values_relative_to_u():
-    looks = rows(1)
-    relative = [(torch.ones_like(u), g / u, before / u) for u, g, before in looks]
-    logs = [[row.log() for row in look] for look in looks]
-    assert fed(logs, log=[True, True]) == pytest.approx(literal(relative, 0.3, 0.2), rel=1e-10)
-    mixed = [[torch.stack([a[:, 0].log(), a[:, 1]], 1) for a in look] for look in looks]
+    probes = rows(1)
+    relative = [(torch.ones_like(u), g / u, before / u) for u, g, before in probes]
+    logs = [[row.log() for row in probe] for probe in probes]
+    assert fed(logs, log_domain=[True, True]) == pytest.approx(literal(relative, 0.3, 0.2), rel=1e-10)
+    mixed = [[torch.stack([a[:, 0].log(), a[:, 1]], 1) for a in probe] for probe in probes]
     either = [[torch.stack([r[:, 0], a[:, 1]], 1) for r, a in zip(x, y, strict=True)]
-              for x, y in zip(relative, looks, strict=True)]  # fmt: skip
-    assert fed(mixed, log=[True, False]) == pytest.approx(literal(either, 0.3, 0.2), rel=1e-10)
+              for x, y in zip(relative, probes, strict=True)]  # fmt: skip
+    assert fed(mixed, log_domain=[True, False]) == pytest.approx(literal(either, 0.3, 0.2), rel=1e-10)
 
 
 def test_extreme_logs_stay_finite():
-    looks = [(torch.full((4, 1), -400.0), torch.full((4, 1), 400.0), torch.full((4, 1), 0.0))] * (WINDOW // EVERY)
-    assert math.isfinite(fed(looks, log=[True]))
+    probes = [(torch.full((4, 1), -400.0), torch.full((4, 1), 400.0), torch.full((4, 1), 0.0))] * (WINDOW // EVERY)
+    assert math.isfinite(fed(probes, log_domain=[True]))
 
 
 def test_blocks_met_for_the_first_time_do_not_count():
-    looks = rows(2)
-    spoilt = [(torch.cat([u[:2], 100 + u[2:]]), g, before) for u, g, before in looks]
+    probes = rows(2)
+    spoilt = [(torch.cat([u[:2], 100 + u[2:]]), g, before) for u, g, before in probes]
     new = torch.tensor([False, False, True, True])
-    assert fed(spoilt, new=new) == pytest.approx(literal([[x[:2] for x in look] for look in looks], 0.3, 0.2))
+    assert fed(spoilt, new=new) == pytest.approx(literal([[x[:2] for x in probe] for probe in probes], 0.3, 0.2))
 
 
 def run(method, lr, m=80, b1=1, steps=WINDOW):
@@ -107,15 +109,15 @@ def test_a_step_that_failed_is_not_watched():
         raise MemoryError
 
     for t in range(1, EVERY + 1):
-        if t == EVERY:  # the step that would be looked at
+        if t == EVERY:  # the step that would be watched
             handle = solver.optimizer.register_step_pre_hook(refuse)
             for _ in range(3):
                 with pytest.raises(MemoryError):
                     solver.step(torch.tensor([0, 1]), torch.ones(2, 8, 2))
             handle.remove()
-            assert solver._watch._looks == 0
+            assert solver.state.engine.watch.figures == 0
         solver.step(torch.tensor([0, 1]), torch.ones(2, 8, 2))
-    assert solver._watch._looks == 1
+    assert solver.state.engine.watch.figures == 1
 
 
 def test_a_resumed_run_knows_what_was_seen_before(tmp_path):
@@ -138,12 +140,9 @@ def test_a_resumed_run_knows_what_was_seen_before(tmp_path):
     parts = made()
     for until in (WINDOW // 3, WINDOW - 1, WINDOW + WINDOW // 2):
         go(parts, until)
-        fcco.save(tmp_path / "state", parts)
+        fcco.save(tmp_path / "state", solver=parts)
         parts = made()
-        fcco.load(tmp_path / "state", parts)
+        fcco.load(tmp_path / "state", solver=parts)
     assert whole.correction_share is not None
     assert parts.correction_share == whole.correction_share
-    assert torch.equal(parts._watch._sums, whole._watch._sums)
-    state = whole.state_dict()
-    del state["watch"]  # of an earlier version
-    made().load_state_dict(state)
+    assert torch.equal(parts.state.engine.watch.sums, whole.state.engine.watch.sums)

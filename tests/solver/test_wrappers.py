@@ -67,7 +67,7 @@ def test_a_model_under_ddp_takes_the_same_steps(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["sox", "msvr-v1", "msvr-v2", "msvr-v3"])
 def test_a_model_under_fsdp_takes_the_same_steps(name, tmp_path):
-    """One rank: nothing is spread, but the parameters are another kind of tensor; tests/test_distributed.py has two."""
+    """One rank: nothing is spread, but the parameters are another kind of tensor; test_distributed.py has two."""
     plain = run(net(), name, radius=0.3)
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:
@@ -128,7 +128,7 @@ def test_a_model_compiled_by_the_default_backend_takes_the_same_steps(name):
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch looks at it itself
 def test_a_compiled_model_has_no_jacobian_vector_products():
     with pytest.raises(ValueError, match=r"neither forward mode nor double backward .*; use the two-point form"):
-        run(torch.compile(net(), backend="aot_eager"), "msvr-v1-sp", radius=5.0)
+        run(torch.compile(Own(), backend="aot_eager"), "msvr-v1-sp", radius=5.0)
 
 
 def test_a_half_precision_inner_is_tracked_in_single():

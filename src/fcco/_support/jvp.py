@@ -23,7 +23,7 @@ def by_forward_mode(
 
     Args:
         module: its forward is the function; differentiated in the parameters ``names``.
-        tangents: v, a tensor a parameter.
+        tangents: v, one tensor per parameter.
 
     Returns:
         g (B, dim) with its graph to the parameters, J v (B, dim) without one.

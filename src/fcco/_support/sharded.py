@@ -69,9 +69,13 @@ def part(tensor: Any) -> Tensor:
 
 
 def parts(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """:func:`part` of each; quick where nothing is sharded, as it is asked several times a step."""
-    given, kind = list(tensors), _sharded_kind()
-    return [part(tensor) for tensor in given] if any(isinstance(tensor, kind) for tensor in given) else given
+    """:func:`part` of each; quick where nothing is sharded, as it is asked several times per step."""
+    given = list(tensors)
+    sharded_kind = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())
+    for tensor in given:
+        if isinstance(tensor, sharded_kind):
+            return [part(each) for each in given]
+    return given
 
 
 @torch.no_grad()
@@ -99,9 +103,11 @@ def spread(full: Any, like: Any) -> Any:
     """A whole tensor that every rank has, laid out as ``like`` is; no rank asks another."""
     if not is_sharded(like) or is_sharded(full) or full.shape != like.shape:
         return full
-    from torch.distributed.tensor import distribute_tensor
+    from torch.distributed.tensor import Replicate
 
-    return distribute_tensor(full.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+    everywhere = [Replicate()] * like.device_mesh.ndim
+    replicated = _sharded_kind().from_local(full.to(like.device), like.device_mesh, everywhere, run_check=False)
+    return replicated.redistribute(placements=like.placements)
 
 
 @torch.no_grad()

@@ -77,7 +77,7 @@ def serving(batch: Batch, blocks: int) -> Tensor:
     """(B, K) bool: which example serves which block."""
     if batch.serves is None:
         return torch.ones(blocks, len(batch), dtype=torch.bool, device=batch.id.device)
-    place = torch.arange(blocks, device=batch.id.device).unsqueeze(1)
+    place = torch.arange(blocks, device=batch.id.device).unsqueeze(1)  # (B, 1)
     return (batch.serves == place) | (batch.serves == -1)
 
 

@@ -11,17 +11,16 @@ import torch
 from torch import Tensor
 
 from fcco._support import checks
-from fcco._support.parallel import rank_and_world
 from fcco.data._batch import Batch
 from fcco.data._draws import Lists, exact_dtype
-from fcco.data._share import Share, share_of
+from fcco.data._share import Share, is_owned_here, share_of
 from fcco.data._structure import Structure
 
 
 class Blocks(ABC):
-    """m blocks over N examples; abstract.
+    r"""m blocks over N examples; abstract.
 
-    Weights are those of weighted means: block i's mean is :math:`\\frac1{W_i} \\sum_{k \\in S_i} w_k v_k`, w the
+    Weights are those of weighted means: block i's mean is :math:`\frac1{W_i} \sum_{k \in S_i} w_k v_k`, w the
     weights of the data and :math:`W_i` their sum over the block's set. What is drawn stands for all that it was drawn
     from: the estimate is unbiased whatever the sizes, and exact where everything is drawn.
 
@@ -31,6 +30,7 @@ class Blocks(ABC):
         device: where the draws happen.
         block_weight: (m,) float64 with mean 1, each block's share of F; None: all equal.
         block_example: (m,) the example that each block is; None: blocks are not examples.
+        block_stratum: (m,) blocks of the same number stand for each other where some are missing; None: all do.
     """
 
     #: the fewest samples that a draw makes sense with
@@ -40,6 +40,7 @@ class Blocks(ABC):
     num_blocks: int
     block_weight: Tensor | None = None
     block_example: Tensor | None = None
+    block_stratum: Tensor | None = None
 
     def __init__(self, data: Structure) -> None:
         self.data = data
@@ -86,6 +87,20 @@ class Blocks(ABC):
         """What ``batch.y`` is for the examples (K,)."""
         return self.data.labels_at(id)
 
+    # ------------------------------------------------------------------ what the output memory asks
+
+    def strata(self) -> tuple[Tensor, ...]:
+        """The examples that count, by kind (n,) each: the output memory draws a fixed number of every kind."""
+        return (self.alive().nonzero()[:, 0],)
+
+    def positives_at(self, index: Tensor, id: Tensor) -> Tensor | None:
+        """(B, K) bool: which examples are positives of the blocks' tasks; None: there are no two classes."""
+        return None
+
+    def touched(self, id: Tensor) -> Tensor | None:
+        """The blocks whose means the examples (K,) enter; None: all of them, or as good as all."""
+        return None
+
     def check(self, share: Share, samples: int) -> None:
         """Refuse sizes that no draw makes sense with."""
         if checks.whole("samples", samples) < self.least_samples:
@@ -122,11 +137,6 @@ class Blocks(ABC):
             return torch.ones(self.data.num_examples, dtype=torch.bool, device=self.device)
         return self.data.weight > 0
 
-    def owned(self, index: Tensor) -> Tensor:
-        """Of the blocks (B,), which are this rank's."""
-        rank, world = rank_and_world()
-        return index % world == rank
-
     def completed(
         self, batch: Batch, index: Tensor, block_pos: Tensor | None, serves: Tensor | None, weight: Tensor
     ) -> Batch:
@@ -135,35 +145,41 @@ class Blocks(ABC):
         return replace(found.to(batch.id.device), x=batch.x)
 
 
+def kept(mask: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
+    """The rows of each tensor (B, ...) that the mask (B,) marks."""
+    return tuple(tensor[mask] for tensor in rows)
+
+
 class ExampleBlocksBase(Blocks):
     """Blocks that are examples: the block's own example against others; abstract."""
 
     block_example: Tensor
 
-    def mean_one(self, index: Tensor | None = None) -> Tensor | None:
+    def mean_one(self) -> Tensor | None:
         """(m,) the weights of the blocks' own examples, scaled to mean 1."""
-        weight = self.weight_at(self.block_example)
+        weight = self.weight_at(self.block_example)  # (m,)
         if weight is None:
             return None
         return weight / weight.mean()
 
     def present_blocks(self, id: Tensor) -> tuple[Tensor, Tensor]:
         """The rank's blocks whose own example is among ``id`` (K,), and where it stands: (B,) twice."""
+        # An example that is there twice is one block still: its first place counts.
         known, inverse = id.unique(return_inverse=True)
         first = torch.full_like(known, id.shape[0]).scatter_reduce_(0, inverse, self.arange(id.shape[0]), "amin")
         of_example = self._blocks_of_examples()
-        count = of_example.count[known]
+        count = of_example.count[known]  # of several tasks an example may be several blocks
         row = self.arange(known.shape[0]).repeat_interleave(count)
         offset = self.arange(row.shape[0]) - (count.cumsum(0) - count)[row]
         index = of_example.flat[of_example.start[known][row] + offset]
         index, order = index.sort()
         position = first[row][order]
-        mine = self.owned(index)
+        mine = is_owned_here(index)
         return index[mine], position[mine]
 
     def _blocks_of_examples(self) -> Lists:
         """For each example the blocks that it is."""
-        if not hasattr(self, "_found"):
+        if not hasattr(self, "_found"):  # people's own batches alone need it
             self._found = Lists.by_label(self.block_example, self.data.num_examples)
         return self._found
 
@@ -187,8 +203,8 @@ class ExampleBlocksBase(Blocks):
         own = self.block_example[index]
         # A pass is no step: its shapes may vary, and an example that is scored once costs half.
         id, place = torch.cat([own, samples]).unique(return_inverse=True)
-        block_pos, at = place[: own.shape[0]], place[own.shape[0] :]
-        spread_out = weight.new_zeros(index.shape[0], id.shape[0]).index_add_(1, at, weight)
+        block_pos, at = place.split([own.shape[0], samples.shape[0]])
+        spread_out = weight.new_zeros(index.shape[0], id.shape[0]).index_add_(1, at, weight)  # (B, K)
         return Batch(None, id, index, self.labels_at(id), block_pos, weight=spread_out)
 
 
@@ -205,8 +221,8 @@ class SlotBlocks(ExampleBlocksBase):
             group: (B,) the group of each block.
             number: how many there can be at most.
         """
-        ordered, order = group.sort(stable=True)
-        fresh = torch.ones_like(ordered)
+        ordered, order = group.sort(stable=True)  # (B,)
+        fresh = torch.ones_like(ordered)  # 1 where a group is met for the first time
         fresh[1:] = (ordered[1:] != ordered[:-1]).to(fresh.dtype)
         slot_of_ordered = fresh.cumsum(0) - 1  # (B,)
         met = ordered[:1].repeat(number).scatter_(0, slot_of_ordered, ordered)
@@ -216,6 +232,6 @@ class SlotBlocks(ExampleBlocksBase):
     def into_slots(self, weight: Tensor, slot: Tensor, number: int) -> Tensor:
         """(B, number * size) from weights (B, size) for the block's own slot (B,): 0 in the other slots."""
         blocks, size = weight.shape
-        wide = weight.new_zeros(blocks, number, size)
+        wide = weight.new_zeros(blocks, number, size)  # a block sees its own slot alone
         wide[self.arange(blocks), slot] = weight
         return wide.flatten(1)

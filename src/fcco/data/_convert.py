@@ -70,27 +70,37 @@ def numbers_or_objects(name: str, value: Any) -> Tensor | list[Any]:
         return value.detach()
     if is_array(value):
         tensor = array_tensor(name, value)
-        if tensor is not None:
-            return tensor
     elif isinstance(value, Sequence) and not isinstance(value, str):
+        tensor = _tensor_or_none(value)
+    else:
+        raise TypeError(f"{name} must be a tensor, an array or a list, got {type(value).__name__}")
+    if tensor is not None:
+        return tensor
+    return _rows(name, nested(value))
+
+
+def _tensor_or_none(value: Sequence[Any]) -> Tensor | None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Creating a tensor from a list of numpy")  # slow, but right
         try:
             return torch.as_tensor(value)
         except (TypeError, ValueError, RuntimeError):
-            pass
-    else:
-        raise TypeError(f"{name} must be a tensor, an array or a list, got {type(value).__name__}")
-    rows = nested(value)
-    if any(isinstance(row, (list, tuple)) for row in rows):
-        rows = [list(row) for row in rows]
-        widths = {len(row) for row in rows}
-        if len(widths) > 1:
-            raise ValueError(f"{name} must have rows of one length, got {checks.some(sorted(widths))}")
-        columns = [_column(name, list(column), place) for place, column in enumerate(zip(*rows, strict=True))]
-        if all(isinstance(column, Tensor) for column in columns):
-            return torch.stack(columns, 1)
-        return rows
-    column: Tensor | list[Any] = _column(name, rows, None)
-    return column
+            return None  # strings, None, or rows of different lengths
+
+
+def _rows(name: str, rows: list[Any]) -> Tensor | list[Any]:
+    """Rows of objects: a tensor where they are numbers or missing."""
+    if not any(isinstance(row, (list, tuple)) for row in rows):
+        column: Tensor | list[Any] = _column(name, rows, None)
+        return column
+    rows = [list(row) for row in rows]
+    widths = {len(row) for row in rows}
+    if len(widths) > 1:
+        raise ValueError(f"{name} must have rows of one length, got {checks.some(sorted(widths))}")
+    columns = [_column(name, list(column), place) for place, column in enumerate(zip(*rows, strict=True))]
+    if all(isinstance(column, Tensor) for column in columns):
+        return torch.stack(columns, 1)
+    return [[None if is_missing(value) else value for value in row] for row in rows]
 
 
 def _column(name: str, values: list[Any], column: int | None) -> Any:

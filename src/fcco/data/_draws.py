@@ -42,8 +42,8 @@ def choose(count: Tensor, size: int, generator: torch.Generator) -> Tensor:
         >>> choose(torch.tensor([3, 1000]), 3, torch.Generator().manual_seed(0))[0].sort().values
         tensor([0, 1, 2])
     """
-    step = torch.arange(size, device=count.device).expand(count.shape[0], size)
-    left = (count.unsqueeze(1) - step).clamp(min=1)
+    step = torch.arange(size, device=count.device).expand(count.shape[0], size)  # (B, size)
+    left = (count.unsqueeze(1) - step).clamp(min=1)  # a step beyond the end of its list swaps with itself
     target = step + below(left, generator)  # (B, size), at least the step itself
     swaps = (target * size + step).sort(1).values  # by target, then by step
 
@@ -58,7 +58,7 @@ def choose(count: Tensor, size: int, generator: torch.Generator) -> Tensor:
 
 def _last_swap(swaps: Tensor, place: Tensor, step: Tensor, size: int) -> Tensor:
     """The last step before ``step`` (B, size) that swapped with ``place`` (B, size); -1 where there is none."""
-    found = torch.searchsorted(swaps, place * size + step) - 1
+    found = torch.searchsorted(swaps, place * size + step) - 1  # (B, size), the last one that comes before
     swap = swaps.gather(1, found.clamp(min=0))
     hit = (found >= 0) & (torch.div(swap, size, rounding_mode="floor") == place)
     return torch.where(hit, swap % size, -1)
@@ -163,7 +163,7 @@ class Rest:
     def take(self, group: Tensor, place: Tensor) -> Tensor:
         start = self.lists.start[group].unsqueeze(1)
         length = self.lists.count[group].unsqueeze(1)
-        return self.lists.flat[torch.where(place < start, place, place + length)]
+        return self.lists.flat[torch.where(place < start, place, place + length)]  # jump over the list itself
 
     def total(self, weight: Tensor | None) -> Tensor:
         each = self.lists.total(weight)
@@ -190,6 +190,7 @@ class Pool:
         self.count = choice.count
         self.total = choice.total(weight)
         lengths = self.count
+        # As a number, once: a draw that asked the device for it would have to wait.
         if used is not None:
             lengths = lengths[used]
         self.longest = int(lengths.max())
@@ -199,8 +200,8 @@ class Pool:
 
         A list with fewer gives all that it has; the places that are left hold its first example, marked False.
         """
-        count = self.count[group]
-        place = choose(count, size, generator)
+        count = self.count[group]  # (B,)
+        place = choose(count, size, generator)  # (B, size)
         real = torch.arange(size, device=count.device) < count.unsqueeze(1)
         return self.choice.take(group, torch.where(real, place, 0)), real
 
@@ -224,8 +225,8 @@ def spread(member: Tensor, count: Tensor, total: Tensor, weight: Tensor | None) 
         >>> spread(member, torch.tensor([6]), torch.tensor([10.0], dtype=torch.float64), None)
         tensor([[0.3000, 0.3000, 0.0000]], dtype=torch.float64)
     """
-    present = member.sum(1).clamp(min=1)
-    scale = count / (present * total)
+    present = member.sum(1).clamp(min=1)  # (B,); where nobody is present all weights are 0
+    scale = count / (present * total)  # (B,)
     spread_out = member * scale.unsqueeze(1)
     if weight is None:
         return spread_out

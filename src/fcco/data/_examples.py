@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fcco.data._batch import Batch
-from fcco.data._blocks import ExampleBlocksBase
+from fcco.data._blocks import ExampleBlocksBase, kept
 from fcco.data._draws import choose_one, spread
 from fcco.data._labels import values_of
 from fcco.data._share import Share
@@ -79,7 +79,7 @@ class ExampleBlocks(ExampleBlocksBase):
             raise ValueError(f"x must hold at least two examples (of weight > 0), got {int(self.alive().sum())}")
         self.block_example = self.arange(self.num_blocks)
         worth = self.worth(self.block_example)
-        self.total = worth.sum() - worth
+        self.total = worth.sum() - worth  # a block's own example is not in its mean
         self.block_weight = self.mean_one()
 
     def check(self, share: Share, samples: int) -> None:
@@ -96,6 +96,7 @@ class ExampleBlocks(ExampleBlocksBase):
 
     def _further(self, share: Share, samples: int) -> tuple[int, int]:
         """How many samples besides the blocks are of this rank's examples, and of others'."""
+        # With several ranks the blocks' own others are this rank's alone, so the rest must come from the others.
         if share.world == 1:
             return min(samples, share.owned - share.size), 0
         return 0, min(share.size + samples, share.foreign)
@@ -105,7 +106,7 @@ class ExampleBlocks(ExampleBlocksBase):
         near, far = self._further(share, samples)
         further = self._others_of(index, near, generator)
         foreign = share.draw_foreign(far, generator)
-        id = torch.cat([index, further, foreign])
+        id = torch.cat([index, further, foreign])  # (K,)
         scale = self.zeros(id.shape[0])  # how many others each stands for
         if blocks + near > 1:
             scale[: blocks + near] = (share.owned - 1) / (blocks + near - 1)
@@ -131,9 +132,9 @@ class ExampleBlocks(ExampleBlocksBase):
     def complete(self, batch: Batch) -> Batch:
         id = batch.id.to(self.device)
         index, position = self.present_blocks(id)
-        member = id != index.unsqueeze(1)
+        member = id != index.unsqueeze(1)  # (B, K)
         enough = member.any(1)
-        index, position, member = index[enough], position[enough], member[enough]
+        index, position, member = kept(enough, index, position, member)
         count = torch.full_like(index, self.num_blocks - 1)
         weight = spread(member, count, self.total[index], self.weight_at(id))
         return self.completed(batch, index, position, None, weight)

@@ -15,7 +15,7 @@ from fcco.data._convert import numbered
 from fcco.data._draws import Lists, Pool, spread
 from fcco.data._labels import labels_of, values_of
 from fcco.data._queries import check_whole, without_empty
-from fcco.data._share import Share
+from fcco.data._share import Share, is_owned_here
 from fcco.data._structure import Structure
 
 
@@ -59,9 +59,6 @@ class Groups(Structure):
             names = [self.group_names[place] for place in alone]
             raise ValueError(f"every group must be in both parts, but group {checks.some(names)} has one example")
         return torch.arange(self.num_examples), self.group
-
-    def _least_per_part(self) -> int:
-        return 1
 
 
 @final
@@ -113,7 +110,7 @@ class Bags(Structure):
     def _taken(self, rows: Tensor) -> Self:
         check_whole(self.bag, rows, self.bag_names, "bag", "instances")
         part = super()._taken(rows)
-        present = part.bag.unique()
+        present = part.bag.unique()  # bags that are left, by their old numbers
         part.bag_label = self.bag_label[present]
         part.bag, part.bag_names = without_empty(part.bag, self.bag_names)
         return part
@@ -164,19 +161,19 @@ class GroupedBlocks(Blocks):
         return Batch(None, flat, index, self.labels_at(flat), serves=serves, weight=weight.flatten())
 
     def chunks(self, blocks: Tensor, size: int) -> Iterator[Batch]:
-        wanted = torch.isin(self.lists.group, blocks)
+        wanted = torch.isin(self.lists.group, blocks)  # (S,) of the examples group by group
         for id in self.lists.flat[wanted].split(size):
             group = self.member[id]
             index, serves = group.unique(return_inverse=True)
-            weight = self.worth(id) / self.pool.total[group]
+            weight = self.worth(id) / self.pool.total[group]  # (K,)
             yield Batch(None, id, index, self.labels_at(id), serves=serves, weight=weight)
 
     def complete(self, batch: Batch) -> Batch:
         id = batch.id.to(self.device)
         group = self.member[id]
-        entering = self.owned(group) & self.alive()[id]
+        entering = is_owned_here(group) & self.alive()[id]
         index = group[entering].unique()
-        member = (group == index.unsqueeze(1)) & entering  # (B, K)
+        member = (group == index.unsqueeze(1)) & entering  # (B, K); an example is in one group, so one row has it
         weight = spread(member, self.pool.count[index], self.pool.total[index], self.weight_at(id)).sum(0)
         # Those that no block here has stand with the first and count nothing.
         serves = torch.searchsorted(index, group).clamp(max=max(index.shape[0] - 1, 0))

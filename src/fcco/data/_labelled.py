@@ -50,7 +50,7 @@ class Labelled(Structure):
         unit = torch.arange(self.num_examples, device=self.device)
         if self.y.dim() > 1:
             return unit, torch.zeros_like(unit)
-        stratum = self.y
+        stratum = self.y  # (N,)
         if stratum.is_floating_point():
             stratum = stratum.nan_to_num(nan=-1.0).to(torch.int64)
         return unit, stratum
@@ -78,7 +78,7 @@ class TaskLists:
         """The lists of all examples that have weight; tasks without positives or negatives are left out, and named."""
         labels = data.labels
         lists = cls._lists(labels, data.weight)
-        short = lists._short()
+        short = _lacking(lists)
         kept = torch.ones(labels.num_tasks, dtype=torch.bool)
         kept[list(short)] = False
         reasons = [f"{labels.name(task)} has no {what}" for task, what in short.items()]
@@ -98,6 +98,7 @@ class TaskLists:
             y = labels.y
             if weight is not None:
                 y = y.masked_fill(weight == 0, -1)
+            # One-vs-rest: the negatives of a class are all others, so nothing is stored for them.
             members = Lists.by_label(y, len(labels.classes))
             return cls(y, members, Rest(members), used)
         matrix = labels.matrix
@@ -116,14 +117,17 @@ class TaskLists:
             y = self.y[id]
             positive = y == task.unsqueeze(1)
             return positive, ~positive & (y >= 0)
-        targets = self.y[id][:, task].T
+        targets = self.y[id][:, task].T  # (B, K)
         return targets == 1, targets == 0
 
-    def _short(self) -> dict[int, str]:
-        """What the tasks lack that lack something."""
-        positives, negatives = self.positive.count.tolist(), self.negative.count.tolist()
-        lack = {task: "positives" for task, count in enumerate(positives) if count == 0}
-        return lack | {task: "negatives" for task, count in enumerate(negatives) if count == 0 and task not in lack}
+
+def _lacking(lists: TaskLists) -> dict[int, str]:
+    """What the tasks lack that lack something."""
+    lack: dict[int, str] = {}
+    for what, choice in (("negatives", lists.negative), ("positives", lists.positive)):
+        for task in (choice.count == 0).nonzero()[:, 0].tolist():
+            lack[task] = what
+    return dict(sorted(lack.items()))
 
 
 def positives_of(size: int, fraction: float, least: int = 1) -> int:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fcco._support import checks
 from fcco.data._convert import numbers_or_objects, place
+from fcco.data._draws import exact_dtype
 
 
 @final
@@ -87,14 +88,18 @@ def labels_of(
     given = numbers_or_objects(name, value)
     _check_rows(name, given, size)
     columns = tuple(str(column) for column in getattr(value, "columns", ()))
-    if isinstance(given, list):
-        if isinstance(given[0], list):
-            return Labels(_text_columns(name, given, positive).to(device), columns=columns)
-        return _text(name, given, positive, classes, device)
-    given = given.to(device)
+    if isinstance(given, Tensor):
+        return _numbers(name, given.to(device), positive, classes, columns)
+    if isinstance(given[0], list):
+        return Labels(_text_columns(name, given, positive).to(device), columns=columns)
+    return _text(name, given, positive, classes, device)
+
+
+def _numbers(name: str, given: Tensor, positive: Any, classes: Any, columns: tuple[str, ...]) -> Labels:
+    """Labels from numbers (N,) or (N, T)."""
     if given.is_complex() or given.dim() > 2:
         raise ValueError(f"{name} must be labels of shape (N,) or (N, T), got {given.dtype} {tuple(given.shape)}")
-    numbers = given.to(torch.float64) if device.type != "mps" else given.to(torch.float32)
+    numbers = given.to(exact_dtype(given.device))
     if given.dim() == 2:
         return Labels(_targets(name, numbers, positive), columns=columns)
     if classes is not None:
@@ -112,14 +117,15 @@ def values_of(name: str, value: Any, size: int, device: torch.device) -> Tensor:
     given = numbers_or_objects(name, value)
     _check_rows(name, given, size)
     if isinstance(given, list):
-        labels = labels_of(name, given, size, device, classes=sorted({row for row in given if isinstance(row, str)}))
-        return labels.y
+        if isinstance(given[0], list):
+            raise TypeError(f"{name} must be numbers, or one string per example, got strings in columns")
+        return labels_of(name, given, size, device, classes=sorted({row for row in given if row is not None})).y
     given = given.to(device)
     if given.dim() != 1 or given.is_complex() or given.dtype == torch.bool or not _two_values(given):
         return given
-    low, high = given.min(), given.max()
-    if bool(low == high) or bool(low.isnan()):
-        return given
+    high = given.max()
+    if bool(high == given.min()) or bool(high.isnan()):
+        return given  # one value, or some are missing: nothing to compare
     return (given == high).to(given.dtype)
 
 
@@ -154,8 +160,8 @@ def _targets(name: str, numbers: Tensor, positive: Any) -> Tensor:
             raise ValueError(f"positive must be one of the values of {name}, got {positive!r}")
         is_positive = numbers == positive
     else:
-        low = numbers.masked_fill(missing, torch.inf).amin(0)
-        high = numbers.masked_fill(missing, -torch.inf).amax(0)
+        low = numbers.masked_fill(missing, torch.inf).amin(0)  # (T,)
+        high = numbers.masked_fill(missing, -torch.inf).amax(0)  # (T,)
         third = (~missing & (numbers != low) & (numbers != high)).nonzero().tolist()
         if third:
             row, column = third[0]
@@ -181,15 +187,15 @@ def _classes(name: str, numbers: Tensor) -> Labels:
         )
     whole = numbers.masked_fill(missing, -1).to(torch.int64)
     values = whole[~missing].unique()
-    if int(values[0]) == 0:
+    if int(values[0]) == 0:  # as in torch's cross-entropy: class c is column c, whether or not it is seen
         return Labels(whole.masked_fill(missing, -1), tuple(range(int(values[-1]) + 1)))
-    number = torch.searchsorted(values, whole)
+    number = torch.searchsorted(values, whole)  # (N,) places in the sorted order
     return Labels(number.masked_fill(missing, -1), tuple(values.tolist()))
 
 
 def _class_numbers(name: str, numbers: Tensor, classes: list[Any]) -> Tensor:
     number = torch.full(numbers.shape, -1, dtype=torch.int64, device=numbers.device)
-    known = numbers.isnan()
+    known = numbers.isnan()  # (N,) and then those whose class was found
     for column, entry in enumerate(classes):
         here = numbers == entry
         number[here] = column

@@ -147,7 +147,7 @@ class Loader:
     def _plans(self, steps: int) -> Iterator[Plan]:
         generator = torch.Generator(self.device)
         generator.set_state(self._random)
-        first = self._batches
+        first = self._batches  # plans run ahead of what is handed out, so they count by themselves
         for number in range(first, first + steps):
             share, samples = self._sizes(number)
             index = share.draw(generator)
@@ -192,12 +192,14 @@ class Loader:
         if missing:
             raise ValueError(f"the state is not one of a loader: it lacks {', '.join(missing)}")
         _check_kind(dict(state["kind"]), self.kind())
-        rank, saved = self.share.rank, state["random"]
+        rank = self.share.rank
+        saved = state["random"]
         if saved[0].shape != self._random.shape:
             raise ValueError(f"the state comes from another kind of device; this loader draws on {self.device}")
         if rank < len(saved):
             self._random = saved[rank].cpu().clone()
         else:
+            # A rank that was not there before: a stream of its own that no earlier step of this run has used.
             fresh = self._seed + 1_000_033 * (state["epoch"] * self.steps_per_epoch + state["step"] + 1)
             self._random = torch.Generator(self.device).manual_seed(fresh % 2**63).get_state()
         self._epoch = state["epoch"]

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from fcco._support import checks
-from fcco._support.parallel import owned_blocks, rank_and_world
 from fcco.data._batch import Batch, map_tensors
 from fcco.data._blocks import Blocks
-from fcco.data._source import Reader, Request
+from fcco.data._reader import Reader, Request
+from fcco.data._share import owned_here
 
 
 @final
@@ -88,8 +88,7 @@ def full_pass(
         [tensor([0.5000, 0.5000, 1.0000], dtype=torch.float64)]
     """
     size = checks.positive_int("chunk", chunk)
-    rank, world = rank_and_world()
-    mine = owned_blocks(blocks.num_blocks, rank, world).to(blocks.device)
+    mine = owned_here(blocks.num_blocks, blocks.device)
     plans = (Plan(batch, seed + number) for number, batch in enumerate(blocks.chunks(mine, size)))
     if reader is None:
         reader = blocks.data.source.reader()

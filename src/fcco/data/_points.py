@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fcco._support import checks
 from fcco.data._batch import Batch
-from fcco.data._blocks import SlotBlocks
+from fcco.data._blocks import SlotBlocks, kept
 from fcco.data._draws import Lists, Pool, choose_one, spread
 from fcco.data._labelled import Labelled, TaskLists, positives_of
 from fcco.data._share import Share
@@ -96,12 +96,13 @@ class PointBlocks(SlotBlocks):
         pairs = self._pairs()
         used = torch.isin(pairs.group, self.tasks.used)
         self.block_task = pairs.group[used]
+        self.block_stratum = self.block_task
         self.block_example = pairs.flat[used]
         self.num_blocks = int(self.block_task.shape[0])
         self.block_size = self.own.count[self.block_task]
         self.block_weight = None
         if data.weight is not None:
-            mean = self.own.total / self.own.count
+            mean = self.own.total / self.own.count  # (T,)
             self.block_weight = data.weight[self.block_example] / mean[self.block_task]
         self.used = int(self.tasks.used.shape[0])
 
@@ -112,6 +113,16 @@ class PointBlocks(SlotBlocks):
             return choice
         number = self.arange(self.num_tasks)
         return Lists.where((self.tasks.y.unsqueeze(1) != number) & (self.tasks.y >= 0).unsqueeze(1))
+
+    def strata(self) -> tuple[Tensor, ...]:
+        """With one task the blocks' class and the other."""
+        if self.used > 1:
+            return super().strata()
+        own, other = self._at(self.tasks.used, self.arange(self.data.num_examples))
+        return own[0].nonzero()[:, 0], other[0].nonzero()[:, 0]
+
+    def positives_at(self, index: Tensor, id: Tensor) -> Tensor:
+        return self.tasks.at(self.block_task[index], id)[0]
 
     # ------------------------------------------------------------------ sizes
 
@@ -151,17 +162,18 @@ class PointBlocks(SlotBlocks):
         place = choose_one(self.other.longest, size, generator)
         other = self.other.choice.take(self.tasks.used, place.unsqueeze(0))[0]
         foreign = share.draw_foreign(self._foreign(share), generator)
-        id = torch.cat([self.block_example[index], self.block_example[foreign], other])
+        id = torch.cat([self.block_example[index], self.block_example[foreign], other])  # (K,)
         if self.include_own_class:
             weight = self._weigh_all(index, foreign, id, share)
         else:
-            weight = self.worth(id) * (self.other.longest / (size * self.total[self.tasks.used]))
-            weight[: index.shape[0]] = 0.0
+            weight = self.worth(id) * (self.other.longest / (size * self.total[self.tasks.used]))  # (K,)
+            weight[: index.shape[0]] = 0.0  # the blocks' own class is not in the mean
         return Batch(None, id, index, self.labels_at(id), self.arange(index.shape[0]), weight=weight)
 
     def _weigh_all(self, index: Tensor, foreign: Tensor, id: Tensor, share: Share) -> Tensor:
         """(B, K) for the mean over all labelled examples; of one task."""
-        blocks, others = index.shape[0], id.shape[0] - index.shape[0] - foreign.shape[0]
+        blocks = index.shape[0]
+        others = id.shape[0] - blocks - foreign.shape[0]
         worth = self.worth(id) / self.total[self.tasks.used]  # (K,) what each counts itself
         scale = self.zeros(id.shape[0])  # how many it stands for
         if blocks > 1:
@@ -170,6 +182,7 @@ class PointBlocks(SlotBlocks):
             scale[blocks : blocks + foreign.shape[0]] = share.foreign / foreign.shape[0]
         scale[blocks + foreign.shape[0] :] = self.other.longest / others
         weight = (worth * scale).repeat(blocks, 1)
+        # A block's own example is in every batch with it, so it counts once and stands for nobody else.
         weight.diagonal().copy_(worth[:blocks])
         return weight
 
@@ -189,7 +202,7 @@ class PointBlocks(SlotBlocks):
             theirs = id[slot]  # (B, size)
             count = pool.count[task]
             member = real[slot]
-            if pool is self.own:
+            if pool is self.own:  # the own example is counted already
                 member = member & (theirs != own_example.unsqueeze(1))
                 count = count - 1
             weight = spread(member, count, self.total[task], self.weight_at(theirs))
@@ -205,13 +218,21 @@ class PointBlocks(SlotBlocks):
         def weigh(index: Tensor, samples: Tensor) -> Tensor:
             task = self.block_task[index]
             own, other = self._at(task, samples)
-            entering = own | other if self.include_own_class else other
+            entering = other
+            if self.include_own_class:
+                entering = own | other
             return entering * (self.worth(samples) / self.total[task].unsqueeze(1))
 
-        samples = self.arange(self.data.num_examples)
-        own, other = self._at(self.tasks.used, samples)
-        entering = own | other if self.include_own_class else other
-        return self.cross(blocks, samples[entering.any(0)], size, weigh)
+        return self.cross(blocks, self.compared(), size, weigh)
+
+    def compared(self) -> Tensor:
+        """The examples that some block's mean may run over, in growing order."""
+        every = self.arange(self.data.num_examples)
+        if self.used == 1 and not self.include_own_class:
+            return every[self._at(self.tasks.used, every)[1][0]]
+        if self.tasks.y.dim() == 1:
+            return every[self.tasks.y >= 0]
+        return every[~self.tasks.y[:, self.tasks.used].isnan().all(1)]
 
     def complete(self, batch: Batch) -> Batch:
         id = batch.id.to(self.device)
@@ -221,7 +242,7 @@ class PointBlocks(SlotBlocks):
         enough = other.any(1)
         if self.include_own_class:
             enough &= own.any(1) | (self.block_size[index] == 1)
-        index, position, own, other = index[enough], position[enough], own[enough], other[enough]
+        index, position, own, other = kept(enough, index, position, own, other)
         task = self.block_task[index]
         worth = self.weight_at(id)
         weight = spread(other, self.other.count[task], self.total[task], worth)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fcco._support import checks
 from fcco.data._batch import Batch
-from fcco.data._blocks import SlotBlocks
+from fcco.data._blocks import SlotBlocks, kept
 from fcco.data._convert import numbered, reals
 from fcco.data._draws import Lists, Pool, spread
 from fcco.data._share import Share
@@ -118,12 +118,17 @@ class QueryBlocks(SlotBlocks):
         if self.num_blocks == 0:
             raise ValueError("relevance must be > 0 for some item, got none")
         self.block_query = data.query[self.block_item]
-        used = self.block_query.unique()
+        used = self.block_query.unique()  # a query without relevant items has no blocks
         self.num_queries = int(used.shape[0])
         self.pool = Pool(self.items, data.weight, used)
         self.query_size = self.pool.count
         self.query_weight = self.pool.total
         self.block_weight = self.mean_one()
+
+    def touched(self, id: Tensor) -> Tensor:
+        met = torch.zeros_like(self.query_size, dtype=torch.bool)
+        met[self.item_query[id]] = True
+        return met[self.block_query].nonzero()[:, 0]
 
     def batch_size_of(self, share: Share, samples: int) -> int:
         return share.size + min(self.num_queries, share.size) * min(samples, self.pool.longest)
@@ -135,11 +140,12 @@ class QueryBlocks(SlotBlocks):
         id, real = self.pool.draw(met, min(samples, self.pool.longest), generator)  # (slots, size)
         own = self.block_item[index]
         theirs = id[slot]  # (B, size)
+        # The own item is in every batch with its block, so it must not stand for others.
         member = real[slot] & (theirs != own.unsqueeze(1))
         total = self.query_weight[query]
         others = spread(member, self.query_size[query] - 1, total, self.weight_at(theirs))
         weight = torch.cat([torch.diag(self.worth(own) / total), self.into_slots(others, slot, met.shape[0])], 1)
-        every = torch.cat([own, id.flatten()])
+        every = torch.cat([own, id.flatten()])  # (K,)
         return Batch(None, every, index, self.labels_at(every), self.arange(blocks), weight=weight)
 
     def chunks(self, blocks: Tensor, size: int) -> Iterator[Batch]:
@@ -151,20 +157,20 @@ class QueryBlocks(SlotBlocks):
             return (self.item_query[samples] == mine) * (self.worth(samples) / self.query_weight[mine])
 
         for samples in self.items.flat.split(size):  # by query, so that only the blocks of these queries matter
-            first, last = self.item_query[samples[0]], self.item_query[samples[-1]]
-            low = int(torch.searchsorted(query, first))
-            high = int(torch.searchsorted(query, last, right=True))
+            low = int(torch.searchsorted(query, self.item_query[samples[0]]))
+            high = int(torch.searchsorted(query, self.item_query[samples[-1]], right=True))
             yield from self.cross(blocks[low:high], samples, size, weigh)
 
     def complete(self, batch: Batch) -> Batch:
         id = batch.id.to(self.device)
         index, position = self.present_blocks(id)
         own = self.block_item[index].unsqueeze(1)
+        # (B, K): which items present are of the block's query
         same_query = self.item_query[id] == self.block_query[index].unsqueeze(1)
         member = same_query & (id != own) & self.alive()[id]
         size = self.query_size[self.block_query[index]]
         enough = member.any(1) | (size == 1)
-        index, position, member, size = index[enough], position[enough], member[enough], size[enough]
+        index, position, member, size = kept(enough, index, position, member, size)
         total = self.query_weight[self.block_query[index]]
         weight = spread(member, size - 1, total, self.weight_at(id))
         mine = self.worth(self.block_item[index]) / total

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fcco.data._batch import Batch
-from fcco.data._blocks import ExampleBlocksBase
+from fcco.data._blocks import ExampleBlocksBase, kept
 from fcco.data._convert import numbers_or_objects, reals
 from fcco.data._draws import choose, spread
 from fcco.data._share import Share
@@ -90,12 +90,13 @@ class RiskBlocks(ExampleBlocksBase):
     def __init__(self, data: RiskSets) -> None:
         super().__init__(data)
         alive = self.alive()
-        self.moment: Tensor = data.time.unique(return_inverse=True)[1]
+        self.moment: Tensor = data.time.unique(return_inverse=True)[1]  # (N,)
         self.block_example = (data.event & alive).nonzero()[:, 0]
         self.block_item = self.block_example
         self.num_blocks = int(self.block_item.shape[0])
         if self.num_blocks == 0:
             raise ValueError("event must be 1 for some subject, got none")
+        # By falling time a risk set is a beginning of the order, and its weight a cumulative sum.
         order = self.moment.sort(descending=True, stable=True).indices
         self.order = order[alive[order]]
         place = torch.full_like(self.moment, -1)
@@ -115,14 +116,14 @@ class RiskBlocks(ExampleBlocksBase):
         wanted = min(samples, self.largest) - 1
         own = self.block_place[index].unsqueeze(1)
         place = choose(others, wanted, generator)  # (B, wanted), of those besides the subject itself
-        place = place + (place >= own)
+        place = place + (place >= own)  # skip the subject itself
         real = self.arange(wanted) < others.unsqueeze(1)
         id = self.order[torch.cat([own, torch.where(real, place, own)], 1)]
         total = self.risk_weight[index]
-        drawn = spread(real, others, total, self.weight_at(id[:, 1:]))
+        drawn = spread(real, others, total, self.weight_at(id[:, 1:]))  # (B, wanted)
         weight = torch.cat([(self.worth(id[:, 0]) / total).unsqueeze(1), drawn], 1)
         serves = self.arange(index.shape[0])
-        block_pos = serves * (wanted + 1)
+        block_pos = serves * (wanted + 1)  # each event's own subject comes first
         flat = id.flatten()
         serves = serves.unsqueeze(1).expand_as(id).flatten()
         return Batch(None, flat, index, self.labels_at(flat), block_pos, serves, weight.flatten())
@@ -138,7 +139,7 @@ class RiskBlocks(ExampleBlocksBase):
         index, position = self.present_blocks(id)
         member = self._at_risk(index, id) & (id != self.block_item[index].unsqueeze(1)) & self.alive()[id]
         enough = member.any(1) | (self.risk_size[index] == 1)
-        index, position, member = index[enough], position[enough], member[enough]
+        index, position, member = kept(enough, index, position, member)
         total = self.risk_weight[index]
         weight = spread(member, self.risk_size[index] - 1, total, self.weight_at(id))
         mine = self.worth(self.block_item[index]) / total

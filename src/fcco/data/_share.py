@@ -50,7 +50,7 @@ class Share:
 
     def draw_foreign(self, size: int, generator: torch.Generator) -> Tensor:
         """``size`` blocks that other ranks own: uniform, without replacement."""
-        place = choose_one(self.foreign, size, generator)
+        place = choose_one(self.foreign, size, generator)  # among the foreign ones, counted in their order
         if size == 0:
             return place
         around = self.world - 1  # foreign blocks per turn of the ranks
@@ -67,10 +67,19 @@ def share_of(num_blocks: int, blocks: int) -> Share:
     rank, world = rank_and_world()
     if blocks % world:
         raise ValueError(f"blocks must be a multiple of the {world} ranks, got {blocks}")
-    share = Share(num_blocks, rank, world, blocks // world)
-    if share.size > share.owned:
-        raise ValueError(f"rank {rank} owns {share.owned} blocks, fewer than its share of blocks={blocks}")
-    return share
+    return Share(num_blocks, rank, world, blocks // world)
+
+
+def owned_here(num_blocks: int, device: torch.device) -> Tensor:
+    """All blocks that this rank owns, in growing order."""
+    rank, world = rank_and_world()
+    return owned_blocks(num_blocks, rank, world).to(device)
+
+
+def is_owned_here(index: Tensor) -> Tensor:
+    """(B,) bool: which of the blocks (B,) are this rank's."""
+    rank, world = rank_and_world()
+    return index % world == rank
 
 
 def rank_seed(seed: int, rank: int) -> int:

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import random
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, final
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import IterableDataset, TensorDataset
 
 from fcco._support import checks
 from fcco.data._batch import map_tensors
 from fcco.data._convert import array_tensor, is_array
-
-Request = tuple[int, Tensor]  # a seed for the data set's own randomness, and the examples (K,)
-
-
-class Reader(ABC):
-    """Fetches examples for one loader, with that loader's workers."""
-
-    @abstractmethod
-    def fetch(self, requests: Iterable[Request], *, keep: bool) -> Iterator[Any]:
-        """One x per request, in order; ``keep``: the workers may wait for the next call."""
+from fcco.data._fetch import DatasetReader
+from fcco.data._reader import Reader, Request
 
 
 class Source(ABC):
@@ -79,24 +68,41 @@ def source_of(x: Any, *, inputs: int = 1) -> Source:
 
 def _tensors(x: Any) -> Any:
     """A tensor, a tuple or a dict of tensors; None: x is something else."""
+    if isinstance(x, (tuple, Mapping)):
+        return _parts(x)
+    if isinstance(x, list):
+        return _rows_of_numbers(x)
+    return _tensor(x)
+
+
+def _tensor(x: Any) -> Tensor | None:
+    """A tensor from a tensor or an array; None: x is something else."""
     if isinstance(x, Tensor):
         return x.detach()
     if is_array(x):
         return _array("x", x)
-    if isinstance(x, (tuple, Mapping)) and len(x) > 0:
-        parts = list(x.values()) if isinstance(x, Mapping) else list(x)
-        if not all(isinstance(part, Tensor) or is_array(part) for part in parts):
-            return None
-        whole = [_tensors(part) for part in parts]
-        if isinstance(x, Mapping):
-            return dict(zip(x.keys(), whole, strict=True))
-        return tuple(whole)
-    if isinstance(x, list) and x and isinstance(_first_leaf(x), (int, float)):
-        try:
-            return torch.tensor(x)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"x must have rows of one length that hold numbers: {error}") from error
     return None
+
+
+def _parts(x: Any) -> Any:
+    """A tuple or a dict of tensors from one of tensors and arrays; None: something else is in it."""
+    values = list(x.values() if isinstance(x, Mapping) else x)
+    tensors = [_tensor(value) for value in values]
+    if not tensors or any(tensor is None for tensor in tensors):
+        return None
+    if isinstance(x, Mapping):
+        return dict(zip(x.keys(), tensors, strict=True))
+    return tuple(tensors)
+
+
+def _rows_of_numbers(x: list[Any]) -> Tensor | None:
+    """A tensor from a list of numbers, or of lists of them; None: a list of something else is a data set."""
+    if not isinstance(_first_leaf(x), (int, float)):
+        return None
+    try:
+        return torch.tensor(x)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"x must have rows of one length that hold numbers: {error}") from error
 
 
 def _first_leaf(x: Any) -> Any:
@@ -115,6 +121,15 @@ def _array(name: str, x: Any) -> Tensor:
     return tensor
 
 
+def _flat(x: Any) -> list[Tensor]:
+    """The tensors in x."""
+    if isinstance(x, Tensor):
+        return [x]
+    if isinstance(x, dict):
+        return list(x.values())
+    return list(x)
+
+
 @final
 class TensorSource(Source):
     """Tensors (N, ...): everything happens on their device."""
@@ -122,14 +137,13 @@ class TensorSource(Source):
     in_place = True
 
     def __init__(self, x: Any, rows: Tensor | None = None) -> None:
-        parts: list[Tensor] = []
-        map_tensors(x, lambda part: parts.append(part) or part)  # type: ignore[func-returns-value]
+        parts = _flat(x)
         if not parts or any(part.dim() == 0 for part in parts):
             raise ValueError("x must hold tensors of shape (N, ...), got a scalar or nothing")
         if len({(part.shape[0], part.device) for part in parts}) > 1:
             got = ", ".join(f"{part.shape[0]} on {part.device}" for part in parts)
             raise ValueError(f"x must hold tensors of one length on one device, got {got}")
-        self.x = x
+        self.x = x  # never copied: a subset is another choice of rows
         self.rows = rows  # (N,) which rows of x; None: all
         self.size = int(parts[0].shape[0])
         if rows is not None:
@@ -196,7 +210,7 @@ class DatasetSource(Source):
     def reader(self, num_workers: int = 0, *, pin_memory: bool = False) -> Reader:
         if checks.whole("num_workers", num_workers) < 0:
             raise ValueError(f"num_workers must be an int >= 0, got {num_workers!r}")
-        return _DatasetReader(self, num_workers, pin_memory)
+        return DatasetReader(self.dataset, self.inputs, self.rows, num_workers, pin_memory)
 
     def seed(self, generator: torch.Generator) -> int:
         return int(torch.randint(2**62, (), generator=generator))
@@ -209,116 +223,3 @@ class DatasetSource(Source):
 
     def to(self, device: torch.device) -> DatasetSource:
         return self
-
-
-@final
-class _DatasetReader(Reader):
-    def __init__(self, source: DatasetSource, num_workers: int, pin_memory: bool) -> None:
-        self._fetcher = _Fetcher(source.dataset, source.inputs)
-        self._rows = source.rows
-        self._workers = num_workers
-        self._pin = pin_memory
-        self._pending = _Pending()
-        self._kept: DataLoader[Any] | None = None
-
-    def fetch(self, requests: Iterable[Request], *, keep: bool) -> Iterator[Any]:
-        asked = ((seed, self._positions(id)) for seed, id in requests)
-        if self._workers == 0:
-            return (self._fetcher[request] for request in asked)
-        if not keep:
-            return map(_retupled, self._loader(asked, persistent=False))
-        if self._kept is None:
-            self._kept = self._loader(self._pending, persistent=True)
-        self._pending.requests = asked
-        return map(_retupled, self._kept)
-
-    def _positions(self, id: Tensor) -> list[int]:
-        rows = id.cpu()
-        if self._rows is not None:
-            rows = self._rows[rows]
-        positions: list[int] = rows.tolist()
-        return positions
-
-    def _loader(self, requests: Iterable[Any], *, persistent: bool) -> DataLoader[Any]:
-        return DataLoader(
-            self._fetcher,
-            sampler=requests,
-            batch_size=None,  # a request is a whole batch
-            num_workers=self._workers,
-            collate_fn=_unchanged,
-            pin_memory=self._pin,
-            persistent_workers=persistent,
-            generator=torch.Generator(),  # DataLoader draws a base seed, else from the global one
-        )
-
-
-class _Pending:
-    """The requests of the iteration under way, for a DataLoader that outlives it."""
-
-    requests: Iterable[Any] = ()
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.requests)
-
-
-class _Fetcher(Dataset[Any]):
-    """Turns a request into x; this is what travels to the workers."""
-
-    def __init__(self, dataset: Any, inputs: int) -> None:
-        self._dataset = dataset
-        self._inputs = inputs
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    def __getitem__(self, request: tuple[int, list[int]]) -> Any:
-        seed, ids = request
-        with _seeded(seed):
-            many = getattr(self._dataset, "__getitems__", None)
-            items = [self._dataset[id] for id in ids] if many is None else many(ids)
-            x = default_collate([self._input(item) for item in items])
-        if self._inputs > 1:
-            return tuple(x)
-        return x
-
-    def _input(self, item: Any) -> Any:
-        if not isinstance(item, (tuple, list)):
-            item = (item,)
-        if len(item) < self._inputs:
-            raise ValueError(f"x must yield at least inputs={self._inputs} parts per item, got {len(item)}")
-        if self._inputs == 1:
-            return item[0]
-        return tuple(item[: self._inputs])
-
-
-def _unchanged(x: Any) -> Any:
-    return x
-
-
-def _retupled(x: Any) -> Any:
-    if isinstance(x, list):  # DataLoader's pinning makes lists of tuples
-        return tuple(x)
-    return x
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Python's, NumPy's and torch's CPU generators start from ``seed`` inside, and are put back after."""
-    numpy = sys.modules.get("numpy")  # not a dependency: seeded where the data set uses it
-    own = torch.default_generator
-    python_state = random.getstate()
-    torch_state = own.get_state()
-    numpy_state = None
-    if numpy is not None:
-        numpy_state = numpy.random.get_state()
-    random.seed(seed)
-    own.manual_seed(seed)
-    if numpy is not None:
-        numpy.random.seed(seed % 2**32)
-    try:
-        yield
-    finally:
-        random.setstate(python_state)
-        own.set_state(torch_state)
-        if numpy is not None:
-            numpy.random.set_state(numpy_state)

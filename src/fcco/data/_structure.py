@@ -70,7 +70,8 @@ class Structure(ABC):
     def split(self, fraction: float, *, seed: int = 0) -> tuple[Self, Self]:
         """Two disjoint parts, the first with about a ``fraction`` of the examples, drawn at random.
 
-        Queries and bags stay whole; each label (and each group, each event) is shared out alike.
+        Queries and bags stay whole. Each label (each group, events and censored subjects) is shared out alike; both
+        parts have some of it where it has two or more.
 
         Args:
             fraction: in (0, 1), of the first part.
@@ -80,9 +81,9 @@ class Structure(ABC):
             raise ValueError(f"fraction must be in (0, 1), got {fraction}")
         generator = torch.Generator().manual_seed(checks.whole("seed", seed))
         unit, strata = self._split_units()
-        unit, strata = unit.cpu(), strata.cpu()
-        first = _stratified(strata, fraction, generator, least=self._least_per_part())
-        chosen = first[unit]
+        # On the CPU, so that a seed means the same split on every device.
+        first = _stratified(strata.cpu(), fraction, generator)
+        chosen = first[unit.cpu()]  # (N,)
         parts = [chosen.nonzero()[:, 0], (~chosen).nonzero()[:, 0]]
         if not all(part.numel() for part in parts):
             raise ValueError(f"fraction={fraction} leaves one part without examples, of {self.num_examples}")
@@ -130,10 +131,6 @@ class Structure(ABC):
         unit = torch.arange(self.num_examples, device=self.device)
         return unit, torch.zeros_like(unit)
 
-    def _least_per_part(self) -> int:
-        """How many units of each stratum both parts must have."""
-        return 0
-
     def _taken(self, rows: Tensor) -> Self:
         part = copy.copy(self)
         part.source = self.source.subset(rows)
@@ -146,27 +143,32 @@ class Structure(ABC):
 
     def _positions(self, name: str, ids: Any) -> Tensor:
         given = numbers_or_objects(name, ids)
-        if isinstance(given, Tensor) and given.dtype == torch.bool and given.shape == (self.num_examples,):
-            given = given.nonzero()[:, 0]
-        if not isinstance(given, Tensor) or given.dim() != 1 or given.is_floating_point() or given.dtype == torch.bool:
+        if isinstance(given, list) or given.dim() != 1 or given.is_floating_point():
             raise TypeError(f"{name} must be integers of shape (n,), or a mask ({self.num_examples},)")
+        if given.dtype == torch.bool:
+            if given.shape[0] != self.num_examples:
+                raise ValueError(f"{name} must be a mask of shape ({self.num_examples},), got ({given.shape[0]},)")
+            given = given.nonzero()[:, 0]
         if given.numel() == 0:
             raise ValueError(f"{name} must name at least one example, got none")
-        low, high = int(given.min()), int(given.max())
-        if low < 0 or high >= self.num_examples:
-            wrong = low if low < 0 else high
-            raise ValueError(f"{name} must be in 0..{self.num_examples - 1}, got {wrong}")
+        wrong = given[(given < 0) | (given >= self.num_examples)].tolist()
+        if wrong:
+            raise ValueError(f"{name} must be in 0..{self.num_examples - 1}, got {checks.some(wrong)}")
         return given.to(self.device, torch.int64)
 
 
-def _stratified(strata: Tensor, fraction: float, generator: torch.Generator, *, least: int) -> Tensor:
-    """(U,) bool: which units are in the first part; of each stratum a rounded ``fraction``, ``least`` in each part."""
+def _stratified(strata: Tensor, fraction: float, generator: torch.Generator) -> Tensor:
+    """(U,) bool: which units are in the first part: a rounded ``fraction`` of each stratum.
+
+    Both parts have some of every stratum of two or more.
+    """
     order = torch.randperm(strata.shape[0], generator=generator)
-    order = order[strata[order].argsort(stable=True)]
+    order = order[strata[order].argsort(stable=True)]  # stratum by stratum, each in random order
     _, number, count = strata.unique(return_inverse=True, return_counts=True)
     quota = (count * fraction).round().to(torch.int64)
-    quota = torch.minimum(quota.clamp(min=least), count - least)
+    least = (count >= 2).to(torch.int64)
+    quota = torch.minimum(torch.maximum(quota, least), count - least)
     start = count.cumsum(0) - count
-    rank = torch.empty_like(order)
+    rank = torch.empty_like(order)  # (U,) the place of each unit within its stratum
     rank[order] = torch.arange(order.shape[0]) - start[number[order]]
     return rank < quota[number]

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from fcco._support import checks
 from fcco.data._batch import Batch
-from fcco.data._blocks import Blocks
+from fcco.data._blocks import Blocks, kept
 from fcco.data._draws import Pool, spread
 from fcco.data._labelled import Labelled, TaskLists, positives_of
-from fcco.data._share import Share
+from fcco.data._share import Share, is_owned_here
 
 
 @final
@@ -77,6 +77,9 @@ class TaskBlocks(Blocks):
         self.positives = Pool(self.tasks.positive, data.weight, self.tasks.used)
         self.negatives = Pool(self.tasks.negative, data.weight, self.tasks.used)
 
+    def positives_at(self, index: Tensor, id: Tensor) -> Tensor:
+        return self.tasks.at(self.block_task[index], id)[0]
+
     def sizes(self, samples: int) -> tuple[int, int]:
         """How many positives and negatives a task gets: no more than the largest task has."""
         positives = positives_of(samples, self.positive_fraction)
@@ -93,7 +96,7 @@ class TaskBlocks(Blocks):
             id, real = pool.draw(task, size, generator)  # (B, size)
             ids.append(id)
             weights.append(spread(real, pool.count[task], pool.total[task], self.weight_at(id)))
-        id = torch.cat(ids, 1)
+        id = torch.cat(ids, 1)  # (B, samples)
         serves = self.arange(index.shape[0]).unsqueeze(1).expand_as(id).flatten()
         flat = id.flatten()
         return Batch(None, flat, index, self.labels_at(flat), serves=serves, weight=torch.cat(weights, 1).flatten())
@@ -105,17 +108,17 @@ class TaskBlocks(Blocks):
             worth = self.worth(id)
             weight = positive * (worth / self.positives.total[task].unsqueeze(1))
             weight += negative * (worth / self.negatives.total[task].unsqueeze(1))
-            present = (weight != 0).any(1)
+            present = (weight != 0).any(1)  # a chunk may hold no labelled example of a task
             if bool(present.any()):
                 yield Batch(None, id, blocks[present], self.labels_at(id), weight=weight[present])
 
     def complete(self, batch: Batch) -> Batch:
         id = batch.id.to(self.device)
         index = self.arange(self.num_blocks)
-        index = index[self.owned(index)]
+        index = index[is_owned_here(index)]
         positive, negative = self.tasks.at(self.block_task[index], id)
         enough = positive.any(1) & negative.any(1)
-        index, positive, negative = index[enough], positive[enough], negative[enough]
+        index, positive, negative = kept(enough, index, positive, negative)
         task = self.block_task[index]
         worth = self.weight_at(id)
         weight = spread(positive, self.positives.count[task], self.positives.total[task], worth)

@@ -22,9 +22,9 @@ class SolverModule(pl.LightningModule):
     """A LightningModule that trains by a :class:`fcco.Solver`; write its ``configure_optimizers``.
 
     ``configure_optimizers`` sets ``self.solver`` and ``self.loader`` (a loader of fcco, or anything that has a length,
-    yields batches or ``(index, *data)`` and can say in ``state_dict()["step"]`` how far in its epoch it is) and returns what
-    Lightning wants: the solver's optimizer, alone or with learning-rate schedulers. Lightning calls it when ranks and
-    devices are known, so make the loader there too. Schedulers are stepped here, by their interval and frequency.
+    yields batches or ``(index, *data)`` and can say in ``state_dict()["step"]`` how far in its epoch it is) and returns
+    what Lightning wants: the solver's optimizer, alone or with learning-rate schedulers. Lightning calls it when ranks
+    and devices are known, so make the loader there too. Schedulers are stepped here, by their interval and frequency.
 
     Lightning's checkpoints then hold everything: ``trainer.fit(module, ckpt_path=...)`` goes on bit for bit, in the
     middle of an epoch too. The random numbers inside steps are a stream of their own: a validation between two steps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, final
 
@@ -35,7 +35,7 @@ class SolverTrainer(Trainer):
 
     Args:
         solver: made when ``args`` was (which joins the ranks), with the objective on ``args.device``.
-        loader: a loader of fcco, or anything that has a length, yields ``(index, *data)`` and can say in
+        loader: a loader of fcco, or anything that has a length, yields batches or ``(index, *data)`` and can say in
             ``state_dict()["step"]`` how far in its epoch it is; its length is an epoch's.
         args: Trainer's; what it says of the optimizer (``learning_rate``, ``weight_decay``, ``optim``) and of batches
             means nothing here: the solver and the loader have their own.
@@ -94,15 +94,15 @@ class SolverTrainer(Trainer):
         return cls.prediction_step is not Trainer.prediction_step or cls.evaluate is not Trainer.evaluate
 
     def get_train_dataloader(self) -> Any:
-        """The loader as it is: its draws are each rank's own already."""
-        return self.loader
+        """The loader: its draws are each rank's own already."""
+        return _AsTuples(self.loader)
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """A step of the solver up to z in ``p.grad``; Trainer's loop takes the optimizer's step right after."""
-        arguments = [part.to(self.args.device) if hasattr(part, "to") else part for part in as_arguments(inputs)]
+        arguments = [part.to(self.args.device) if hasattr(part, "to") else part for part in inputs]
         model.train()
         with self.accelerator.autocast(), self.solver.gradient(*arguments) as pending:
-            pass  # z stays in p.grad: Trainer clips it and takes the optimizer's step right after
+            pass  # z stays in p.grad, for Trainer to clip
         self.report = pending.report
         if pending.report.f is None:
             self.solver.optimizer.zero_grad()  # a skipped step: nothing for Trainer's optimizer to do
@@ -125,6 +125,20 @@ class SolverTrainer(Trainer):
         folder = str(folder) if isinstance(folder, Path) else folder
         self._resume.read(folder)
         return super().train(folder, *args, **options)
+
+
+@final
+class _AsTuples:
+    """A loader's batches as the arguments of ``solver.step``: Trainer looks for labels *in* what it is handed."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return map(as_arguments, self._loader)
 
 
 @final
@@ -166,6 +180,8 @@ def _refuse(args: TrainingArguments, scheduler: Any) -> None:
         given = args.gradient_accumulation_steps
         raise ValueError(f"gradient_accumulation_steps must be 1, got {given}: a step is one draw of blocks, draw more")
     if args.n_gpu > 1:
-        raise ValueError(f"{args.n_gpu} devices in one process are not supported: start one process per device (torchrun)")
+        raise ValueError(
+            f"{args.n_gpu} devices in one process are not supported: start one process per device (torchrun)"
+        )
     if isinstance(scheduler, ReduceLROnPlateau):
         raise ValueError("ReduceLROnPlateau is not supported: schedulers step after the solver, without a metric")

@@ -12,7 +12,7 @@ from typing import Any, final
 from fcco.lab.config import RATES, RECIPE_NAMES, TrainConfig, check, from_values, recipe_arguments
 from fcco.lab.errors import LabError, in_words, nearest
 
-#: The grid of the paper's experiments.
+#: The grid of the paper's experiments (Section 5).
 PAPER: dict[str, tuple[Any, ...]] = {
     "lr": (1e-4, 1e-3, 2e-3, 5e-3, 1e-2),
     "alpha": (0.1, 0.5, 0.9, 1.0),

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import torch
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from fcco.memory._memory import Figures, Memory
+from fcco.memory._sampler import effective_size
+from fcco.memory._state import Figures, MemoryState
+from fcco.memory._table import Entries
+from fcco.solver import Solver
 
 #: fresh outputs further from the stored ones than the stored ones are from each other: weights of old against new
 MEANINGLESS = 2.0
 FEW = 8  # examples with an entry say too little
 MOST = 5.0 * MEANINGLESS  # what one step can add to the mean: outputs that start out equal have no spread at all
+RATE = 0.02  # at which the running mean forgets
 
 
 @final
@@ -29,7 +34,7 @@ class MemoryDiagnosis:
         change: root mean square of fresh - stored output, over the last step's examples.
         spread: root mean square of the stored outputs of those examples about their mean.
         effective_size: for each stratum, 1 / (n sum q^2): the share of its members that the draws spread over.
-        capped: the share of the last step's pushes that were capped.
+        capped: the share of the last step's output gradients that were capped.
         period: steps between two evaluations of the whole table.
     """
 
@@ -45,43 +50,88 @@ class MemoryDiagnosis:
     @property
     def staleness(self) -> float:
         """change / spread: well below 1 the table ranks the examples as the network does."""
-        return self.change / self.spread if self.spread > 0.0 else float("inf") if self.change > 0.0 else 0.0
+        if self.spread > 0.0:
+            return self.change / self.spread
+        if self.change > 0.0:
+            return math.inf
+        return 0.0
 
 
-def diagnose(memory: Memory, step: int) -> MemoryDiagnosis:
-    """Look at the memory after ``step``; a device waits for this."""
-    table, figures = memory.table, memory.figures
+def diagnose(solver: Solver) -> MemoryDiagnosis:
+    """Age and staleness of the table, the spread of the draws, the share of capped output gradients; a device waits.
+
+    ``solver.diagnose()`` gives F itself and its gradient, as with every method.
+
+    Args:
+        solver: with :func:`fcco.output_memory`, after a step or a scoring pass.
+
+    Raises:
+        RuntimeError: where the table is empty.
+    """
+    state = memory_of(solver)
+    table = state.table
+    settings = solver.method.memory
+    assert settings is not None
     if table is None:
         raise RuntimeError("the memory is empty: take a step first")
-    nothing = float("nan")  # of the last step, after a state was loaded
-    age = (step - table.written[table.seen]).double()
+    members = table.counted.sum()
+    age = (solver.t - table.written[table.seen]).double()
+    change = math.nan  # of the last step, which a state that was loaded does not tell
+    spread = math.nan
+    capped = math.nan
+    if state.figures is not None:
+        change = float(state.figures.change)
+        spread = float(state.figures.spread)
+        capped = float(state.figures.capped)
     return MemoryDiagnosis(
-        seen=1.0 - table.missing / sum(chances.members.shape[0] for chances in memory.chances),
+        seen=1.0 - table.missing / float(members),
         age=float(age.mean()),
         oldest=int(age.max()),
-        change=nothing if figures is None else float(figures.change),
-        spread=nothing if figures is None else float(figures.spread),
-        effective_size=tuple(chances.effective_size(memory.settings.importance) for chances in memory.chances),
-        capped=nothing if figures is None else float(figures.cut),
-        period=memory.period,
+        change=change,
+        spread=spread,
+        effective_size=tuple(effective_size(share, settings.importance) for share in state.shares),
+        capped=capped,
+        period=state.period,
     )
 
 
-def follow(memory: Memory, figures: Figures) -> None:
-    """Take a step's figures into the running mean of change / spread; no device waits."""
-    memory.figures = figures
-    if figures.known >= FEW:
-        ratio = (figures.change / figures.spread).nan_to_num(0.0).clamp(max=MOST)
-        memory.lag = torch.lerp(memory.lag, ratio, 0.02)
+def memory_of(solver: Solver) -> MemoryState:
+    """The record of a solver's output memory."""
+    state = solver.state.engine
+    if not isinstance(state, MemoryState):
+        raise TypeError(f"solver must use fcco.output_memory, got {solver.method.name}")
+    return state
 
 
-def warn_if_stale(memory: Memory, step: int) -> None:
+def figures_of(old: Entries, fresh: Tensor, capped: Tensor) -> Figures:
+    """What a step saw: fresh outputs (K, ...) against the entries that they replaced."""
+    stored = old.values
+    fresh = fresh.to(stored.dtype)
+    if old.missing:  # some examples had no entry
+        known = old.written >= 0
+        stored = stored[known]
+        fresh = fresh[known]
+    root = math.sqrt(max(1, stored.shape[0]))
+    change = (fresh - stored).norm() / root
+    spread = (stored - stored.mean(0)).norm() / root
+    return Figures(stored.shape[0], change, spread, capped)
+
+
+def followed(staleness: Tensor, figures: Figures) -> Tensor:
+    """The running mean of change / spread, with a step's figures in it; no device waits."""
+    if figures.known < FEW:
+        return staleness
+    ratio = (figures.change / figures.spread).nan_to_num(0.0).clamp(max=MOST)
+    return torch.lerp(staleness, ratio, RATE)
+
+
+def warn_if_stale(state: MemoryState, step: int, stacklevel: int) -> None:
     """Say once that the table lags so far behind that its weights mean nothing."""
-    if memory.warned or not float(memory.lag) > MEANINGLESS:
+    if state.warned or not float(state.staleness) > MEANINGLESS:
         return
-    memory.warned = True
+    state.warned = True
     warnings.warn(
-        f"step {step}: fresh outputs differ from the stored ones {float(memory.lag):.1f} times as much as those differ "
-        "from each other; the weights mean little: lower the learning rate, or raise the examples a step",
-        stacklevel=2,
+        f"step {step}: fresh outputs differ from the stored ones {float(state.staleness):.1f} times as much as those "
+        "differ from each other; the weights mean little: lower the learning rate, or raise the examples per step",
+        stacklevel=stacklevel + 1,
     )

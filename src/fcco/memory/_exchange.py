@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, final
 
 import torch
 import torch.distributed as dist
@@ -11,10 +12,32 @@ from torch import Tensor
 from fcco._support.parallel import rank_and_world
 
 
-class Fresh(NamedTuple):
-    """Examples (K,) drawn by all ranks, with their chances, weights and outputs.
+class Distinct(NamedTuple):
+    """The examples of a step, each once.
 
-    ``on_cpu``: their ids there; ``mine``: this rank's among them; ``finite``: whether the outputs of all ranks are.
+    Args:
+        ids: (U,) in growing order, on the CPU.
+        last: (U,) the last draw that gave each: its output is the one that stays.
+        place: (K,) where in ``ids`` each draw's example stands.
+    """
+
+    ids: Tensor
+    last: Tensor
+    place: Tensor
+
+
+@final
+@dataclass(frozen=True)
+class Fresh:
+    """What all ranks drew and saw, a row per draw.
+
+    Args:
+        id: (K,) the examples; ``on_cpu``: the same there.
+        probability: (K,) how likely each was.
+        weight: (K,) 1/B.
+        values: (K, ...) their outputs.
+        mine: this rank's among them.
+        finite: whether the outputs of all ranks are.
     """
 
     id: Tensor
@@ -25,38 +48,54 @@ class Fresh(NamedTuple):
     mine: slice
     finite: bool
 
+    def distinct(self) -> Distinct:
+        """The examples, each once; found on the CPU, where the ids are."""
+        ids, place = self.on_cpu.unique(return_inverse=True)
+        draws = torch.arange(place.shape[0])
+        last = torch.zeros_like(ids).scatter_reduce(0, place, draws, "amax")
+        return Distinct(ids, last, place)
+
 
 def exchange(id: Tensor, probability: Tensor, weight: Tensor, values: Tensor, finite: Tensor) -> Fresh:
     """Gather the (id, output) pairs of all ranks, in the order of ranks; each rank must call this."""
     rank, world = rank_and_world()
     if world == 1:
-        told = torch.cat([id, finite.reshape(1)]).cpu()  # both at once: a device waits for each look
-        return Fresh(id, told[:-1], probability, weight, values, slice(0, id.shape[0]), bool(told[-1]))
-    exact = torch.float64 if id.device.type != "mps" else torch.float32
+        found = torch.cat([id, finite.reshape(1)]).cpu()  # both at once: a device waits for each
+        return Fresh(id, found[:-1], probability, weight, values, slice(0, id.shape[0]), bool(found[-1]))
+    exact = torch.float64
+    if id.device.type == "mps":
+        exact = torch.float32
     columns = [id.to(exact), probability.to(exact), weight.to(exact)]
     packed = torch.cat([torch.stack(columns, 1), values.reshape(id.shape[0], -1).to(exact)], 1)
-    counts = [torch.zeros(2, dtype=torch.int64, device=id.device) for _ in range(world)]
-    dist.all_gather(counts, torch.stack([torch.full_like(finite, id.shape[0], dtype=torch.int64), finite.long()]))
-    sizes, good = zip(*(count.tolist() for count in counts), strict=True)
+    sizes, all_finite = _sizes(id, finite, world)
     padded = packed.new_zeros(max(sizes), packed.shape[1])
     padded[: id.shape[0]] = packed
     parts = [torch.empty_like(padded) for _ in range(world)]
     dist.all_gather(parts, padded)
     whole = torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
-    outputs = whole[:, 3:].reshape(whole.shape[0], *values.shape[1:]).to(values.dtype)
-    before, everyone = sum(sizes[:rank]), whole[:, 0].to(id.dtype)
+    all_ids = whole[:, 0].to(id.dtype)
+    before = sum(sizes[:rank])
     return Fresh(
-        everyone,
-        everyone.cpu(),
-        whole[:, 1].to(probability.dtype),
-        whole[:, 2].to(weight.dtype),
-        outputs,
-        slice(before, before + sizes[rank]),
-        all(good),
+        id=all_ids,
+        on_cpu=all_ids.cpu(),
+        probability=whole[:, 1].to(probability.dtype),
+        weight=whole[:, 2].to(weight.dtype),
+        values=whole[:, 3:].reshape(whole.shape[0], *values.shape[1:]).to(values.dtype),
+        mine=slice(before, before + sizes[rank]),
+        finite=all_finite,
     )
 
 
-def agreed(numbers: Tensor) -> Tensor:
+def _sizes(id: Tensor, finite: Tensor, world: int) -> tuple[list[int], bool]:
+    """How many draws each rank has, and whether all of them are finite."""
+    mine = torch.stack([torch.full_like(finite, id.shape[0], dtype=torch.int64), finite.long()])
+    gathered = [torch.zeros_like(mine) for _ in range(world)]
+    dist.all_gather(gathered, mine)
+    figures = torch.stack(gathered).tolist()
+    return [size for size, _ in figures], all(good for _, good in figures)
+
+
+def broadcast_from_rank0(numbers: Tensor) -> Tensor:
     """The same numbers on every rank, in place, to the last bit: draws that differ would be nobody's or everybody's."""
     if rank_and_world()[1] > 1:
         dist.broadcast(numbers, 0)

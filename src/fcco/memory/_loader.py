@@ -2,190 +2,212 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import Any, NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor
 
 from fcco._support import checks
-from fcco.memory._diagnostics import MemoryDiagnosis, diagnose
-from fcco.memory._draws import Drawn, Stratum
-from fcco.memory._memory import Memory
-from fcco.memory._phi import sent
-from fcco.memory._step import fill
-from fcco.objectives._average_precision import AnchoredObjective
-from fcco.objectives._base import OutputObjective
-from fcco.objectives._ndcg import working_dtype
-from fcco.sampling.batch import Batch
-from fcco.sampling.blocks import rank_seed
-from fcco.sampling.groups import GroupedLoader
-from fcco.sampling.loader import Loader
-from fcco.sampling.points import PointLoader
-from fcco.sampling.source import DatasetSource, Request
+from fcco._support.parallel import rank_and_world
+from fcco.data import Batch, Blocks, full_pass
+from fcco.data._pass import Plan, fetched
+from fcco.data._share import rank_seed
+from fcco.data._source import Reader
+from fcco.memory._sampler import ImportanceSampler
+from fcco.memory._strata import Strata
+from fcco.memory.forms._form import sent
+from fcco.methods import OutputMemory
 
-if TYPE_CHECKING:
-    from fcco.solver._solver import Solver
+AHEAD = 4  # steps between a draw and its use; more than two workers need more
 
 
-class _Plan(NamedTuple):
-    """Examples drawn, but not fetched."""
+class Memory(Protocol):
+    """What the loader asks of the engine."""
 
-    drawn: Drawn
+    strata: Strata
+
+    @property
+    def settings(self) -> OutputMemory:
+        """Of the method."""
+
+    @property
+    def shares(self) -> list[Tensor]:
+        """h of each stratum, of which the next draws are made."""
+
+    def score(self, reader: Reader, chunk: int) -> None:
+        """Fill the table by one pass over all data."""
+
+
+class _Drawn(NamedTuple):
+    """Examples (K,) drawn for all ranks, but not fetched; q of each; a seed for the data set's own randomness."""
+
+    id: Tensor
+    probability: Tensor
     seed: int
 
 
 @final
 class MemoryLoader:
-    """An iterable of ``(index, Batch)`` for a solver with :func:`fcco.output_memory`; index is ``batch.id``.
+    """An iterable of :class:`fcco.Batch` for a solver with :func:`fcco.output_memory`, made by ``solver.loader``.
 
-    It takes the place of the loader that it is made from, and shares the table of outputs with the solver. Each step
-    draws a fixed number of examples from every stratum, by the chances of the last refresh. Draws
-    happen in this process, ``ahead`` steps before they are used whatever the number of workers, and belong to the
-    state. With several ranks all draw the same, and each fetches its part. ``batch.probability`` (K,) is q of each
-    example, ``batch.weight`` (K,) how often it was drawn, over B.
+    Each step draws a fixed number of examples from every stratum, by the probabilities of the last refresh: ``blocks``
+    of the blocks' class and ``samples`` of the other where the data are Points with one label, else ``blocks +
+    samples`` of all examples. An example that is drawn twice is there twice, so every batch has the same K. Draws
+    happen in this process, four steps before they are used (twice the number of workers, where that is more), and
+    belong to the state. With several ranks all draw the same, and each fetches its part.
+
+    ``batch.probability`` (K,) is q of each example, ``batch.weight`` (K,) is 1/B of its stratum.
 
     Args:
-        solver: with the method :func:`fcco.output_memory`.
-        loader: the objective's own loader; gives the data, the structure and the sizes.
-        draws: examples a step where the loader's blocks are not the examples of one class; None: its blocks and
-            samples of each class with a PointLoader, else about as many as the loader's own steps have.
-        ahead: steps between a draw and its use; at least twice the number of workers.
-        seed: of the draws; None: the loader's.
+        memory: the engine, whose strata and shares these are.
+        structure: the blocks and their data.
+        blocks: see above.
+        samples: see above.
+        seed: of the draws.
+        steps_per_epoch: batches per iteration; None: as many as draw about N examples in all.
+        num_workers: processes that fetch from a data set.
+        pin_memory: put batches into pinned memory, where there is an accelerator to pin for.
+        dtype: of floating point x; None: as it is.
+
+    Attributes:
+        batch_size: K, examples per batch of this rank.
 
     Example:
         >>> import fcco
-        >>> from fcco.objectives._partial_auc import PartialAUC
-        >>> from fcco.sampling import Average, PointLoader
-        >>> labels = torch.tensor([1, 0, 0, 1, 0, 0, 0, 0])
-        >>> objective = PartialAUC(torch.nn.Linear(4, 1), num_blocks=2)
+        >>> data = fcco.data.Points(torch.randn(8, 4), torch.tensor([1, 0, 0, 1, 0, 0, 0, 0]))
+        >>> objective = fcco.objectives.PartialAUC(torch.nn.Linear(4, 1), data)
         >>> optimizer = torch.optim.Adam(objective.parameters())
         >>> solver = fcco.Solver(objective, optimizer, fcco.output_memory())
-        >>> loader = MemoryLoader(solver, PointLoader(torch.randn(8, 4), labels, 1, 3, average=Average.OPPOSITE))
-        >>> for index, batch in loader:
-        ...     report = solver.step(index, batch)
-        >>> report.step
-        2
+        >>> for batch in solver.loader(blocks=1, samples=3):
+        ...     report = solver.step(batch)
+        >>> report.step, len(batch)
+        (2, 4)
     """
 
     def __init__(
-        self, solver: Solver, loader: Loader, *, draws: int | None = None, ahead: int = 4, seed: int | None = None
+        self,
+        memory: Memory,
+        structure: Blocks,
+        blocks: int | None,
+        samples: int | None,
+        *,
+        seed: int = 0,
+        steps_per_epoch: int | None = None,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        settings, objective = solver.method.memory, solver.objective
-        if settings is None or not isinstance(objective, OutputObjective):
-            raise TypeError(f"solver must use fcco.output_memory with an OutputObjective, got {solver!r}")
-        if not isinstance(loader, Loader):
-            raise TypeError(f"loader must be one of fcco.sampling, got {type(loader).__name__}")
-        if draws is not None:
-            checks.positive_int("draws", draws)
-        if isinstance(loader, GroupedLoader):
-            raise TypeError(f"output_memory has no form for the groups and bags of a {type(loader).__name__} yet")
-        if objective.features:
-            warnings.warn(
-                "the output memory does not pay for features: contrastive losses end far lower with fcco.sox, since "
-                "what is drawn flees from where the others were (docs/memory.md)",
-                stacklevel=2,
-            )
-        if loader.num_blocks != objective.num_blocks:
-            raise ValueError(f"loader has {loader.num_blocks} blocks, the objective {objective.num_blocks}")
-        if isinstance(objective, AnchoredObjective):
-            objective.check_average(loader.average)
-        self.ahead = checks.whole("ahead", ahead)
-        workers = loader._options.get("num_workers", 0) if isinstance(loader._source, DatasetSource) else 0
-        if self.ahead < max(0, 2 * workers):
-            raise ValueError(f"ahead must be at least {2 * workers} (twice the workers), got {ahead}")
-        self.loader, self._settings, self._solver = loader, settings, solver
-        like = torch.empty(0, dtype=working_dtype(objective), device=solver.parameters[0].device)
-        if solver.memory is not None and solver.t > 0:
-            raise RuntimeError("this solver has taken steps with a MemoryLoader already, whose table would be lost")
-        strata = strata_of(loader, draws)
-        few = sum(min(stratum.draws, stratum.members.shape[0]) for stratum in strata)
-        if few < loader._share.world:
-            raise ValueError(f"every rank must get an example a step, got {few} draws for {loader._share.world} ranks")
-        self.memory = Memory(objective, loader, strata, settings, like)
-        solver.memory = self.memory
-        start = loader._options.get("seed", 0) if seed is None else seed
-        self._generator = torch.Generator().manual_seed(rank_seed(start, 0))  # the same on every rank
-        self._queue: deque[_Plan] = deque()
-        self._epoch = self._step = self._turn = 0
+        self.structure = structure
+        self.blocks = checks.positive_int("blocks", blocks)
+        self.samples = checks.whole("samples", samples)
+        self.num_examples = structure.data.num_examples
+        self.device = structure.device
+        self.dtype = dtype
+        self.num_workers = num_workers
+        self.seed = seed
+        self._memory = memory
+        self._samplers = _samplers(memory.strata, self.blocks, self.samples, structure.least_samples)
+        self._rank, self._world = rank_and_world()
+        draws = sum(sampler.draws for sampler in self._samplers)
+        if draws < self._world:
+            raise ValueError(f"every rank must get an example per step, got {draws} draws for {self._world} ranks")
+        inverse = [torch.full((sampler.draws,), 1.0 / sampler.draws).double() for sampler in self._samplers]
+        self._weight = torch.cat(inverse).to(self.device)  # (K,) 1/B of each draw, over all ranks
+        self.batch_size = len(range(self._rank, draws, self._world))
+        if steps_per_epoch is None:
+            steps_per_epoch = max(1, self.num_examples // draws)
+        self.steps_per_epoch = checks.positive_int("steps_per_epoch", steps_per_epoch)
+        self._pin = checks.flag("pin_memory", pin_memory) and torch.accelerator.is_available()
+        self.reader = structure.data.source.reader(num_workers, pin_memory=self._pin)
+        self.ahead = max(AHEAD, 2 * num_workers)
+        self._generator = torch.Generator().manual_seed(rank_seed(seed, 0))  # the same on every rank
+        self._queue: deque[_Drawn] = deque()  # drawn, not handed out; the first is the next step's
+        self._epoch = 0
+        self._step = 0  # of the epoch
+        self._turn = 0  # counts iterations, so that an old one knows that it is over
         self._resumed = False
 
     def __len__(self) -> int:
-        return len(self.loader)
+        return self.steps_per_epoch
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Batch]]:
+    def __iter__(self) -> Iterator[Batch]:
         """A new epoch; right after ``load_state_dict`` the rest of the epoch that was saved."""
-        if self._solver.memory is not self.memory:
-            raise RuntimeError("another MemoryLoader was made for this solver, and only that one draws for it")
         self._turn += 1
-        turn, self._step, self._resumed = self._turn, self._step if self._resumed else 0, False
-        asked: deque[_Plan] = deque()
-        first = self._step
-
-        def requests(steps: int) -> Iterator[Request]:
-            for number in range(steps):
-                plan = self._queue[number - (self._step - first)]
-                asked.append(plan)
-                yield plan.seed, self._mine(plan.drawn).id
-
-        fetched: Iterator[Any] | None = None
+        turn = self._turn
+        if not self._resumed:
+            self._step = 0
+        self._resumed = False
+        batches: Iterator[tuple[Plan, Batch]] | None = None
         while self._step < len(self):
             if turn != self._turn:
                 raise RuntimeError("another iteration over this loader has begun")
             while len(self._queue) <= self.ahead:
-                self._queue.append(self._plan())
-            if fetched is None:
-                fetched = iter(self.loader._source.fetch(requests(len(self) - first), keep=True))
-            x = next(fetched)
-            plan = asked.popleft()
-            batch = self._batch(self._mine(plan.drawn), x)
+                self._queue.append(self._draw())
+            if batches is None:
+                batches = fetched(self._plans(), self.reader, dtype=self.dtype, keep=True)
+            _, batch = next(batches)
             self._queue.popleft()
             self._step += 1
-            yield batch.id, batch
-        self._step, self._epoch = 0, self._epoch + 1
+            yield self._pinned(batch)
+        self._step = 0
+        self._epoch += 1
 
-    def score(self, chunk: int | None = None) -> None:
-        """Fill the table by one pass of the network over all data, and charge it to the solver's samples."""
-        fill(self._solver, self.memory, self.loader, self.loader.chunk if chunk is None else chunk)
+    def score(self, chunk: int = 1024) -> None:
+        """Fill the table by one pass of the network over all data, and charge it to the solver's samples.
 
-    def diagnose(self) -> MemoryDiagnosis:
-        """Age and staleness of the table, the spread of the draws, the share of capped pushes."""
-        return diagnose(self.memory, self._solver.t)
+        Args:
+            chunk: examples per batch.
+        """
+        self._memory.score(self.reader, checks.positive_int("chunk", chunk))
 
-    def _plan(self) -> _Plan:
-        drawn = self._draw(self._settings.importance)
-        while drawn.id.shape[0] < self.loader._share.world:  # merged: a rank would have nothing to do
-            drawn = self._draw(0.0)
-        drawn = Drawn(*(sent(tensor, self.loader.device) for tensor in drawn))
-        return _Plan(drawn, self.loader._source.seed(self._generator))
+    def full_pass(self, chunk: int = 1024) -> Iterator[Batch]:
+        """One pass over all data for this rank's blocks, as :meth:`fcco.data.Loader.full_pass` gives it."""
+        batches = full_pass(self.structure, chunk, dtype=self.dtype, seed=self.seed, reader=self.reader)
+        return (self._pinned(batch) for batch in batches)
 
-    def _draw(self, importance: float) -> Drawn:
-        parts = [chances.draw(importance, self._generator) for chances in self.memory.chances]
-        return Drawn(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+    def _plans(self) -> Iterator[Plan]:
+        """The rest of the epoch for the reader, whose workers run ahead: as far as the queue reaches."""
+        for number in range(self._step, len(self)):
+            drawn = self._queue[number - self._step]
+            mine = slice(self._rank, None, self._world)  # every rank draws all of it, and fetches each world-th
+            id = drawn.id[mine]
+            batch = Batch(
+                None,
+                id,
+                y=self.structure.labels_at(id),
+                weight=self._weight[mine],
+                probability=drawn.probability[mine],
+            )
+            yield Plan(batch, drawn.seed)
 
-    def _mine(self, drawn: Drawn) -> Drawn:
-        """This rank's part of a step: every rank draws all of it, and fetches each world-th example."""
-        share = self.loader._share
-        return Drawn(*(tensor[share.rank :: share.world] for tensor in drawn))
+    def _draw(self) -> _Drawn:
+        importance = self._memory.settings.importance
+        parts = []
+        for sampler, share in zip(self._samplers, self._memory.shares, strict=True):
+            parts.append(sampler.draw(share, importance, self._generator))
+        id = torch.cat([part.id for part in parts])
+        probability = torch.cat([part.probability for part in parts])
+        seed = self.structure.data.source.seed(self._generator)
+        return _Drawn(sent(id, self.device), sent(probability, self.device), seed)
 
-    def _batch(self, drawn: Drawn, x: Any) -> Batch:
-        batch = Batch(x, drawn.id, self.loader._labels_at(drawn.id), weight=drawn.weight)
-        return replace(batch, probability=drawn.probability)
+    def _pinned(self, batch: Batch) -> Batch:
+        if self._pin and self.device.type == "cpu":
+            return batch.pin_memory()
+        return batch
 
     # ------------------------------------------------------------------ resuming
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands; the draws in flight are part of it."""
+        """Where the loader stands, mid-epoch too; the draws in flight are part of it."""
         return {
-            "kind": self._kind(),
+            "kind": self.kind(),
             "epoch": self._epoch,
             "step": self._step,
             "random": self._generator.get_state(),
-            "sweeps": [(chances.sweep.seed, chances.sweep.at) for chances in self.memory.chances],
-            "queue": [([tensor.clone() for tensor in plan.drawn], plan.seed) for plan in self._queue],
+            "sweeps": [[sampler.sweep.seed, sampler.sweep.at] for sampler in self._samplers],
+            "queue": [[drawn.id.clone(), drawn.probability.clone(), drawn.seed] for drawn in self._queue],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -193,32 +215,49 @@ class MemoryLoader:
         missing = [name for name in ("kind", "epoch", "step", "random", "sweeps", "queue") if name not in state]
         if missing:
             raise ValueError(f"the state is not one of a MemoryLoader: it lacks {', '.join(missing)}")
-        if list(state["kind"]) != self._kind():
-            raise ValueError(f"the state is of {list(state['kind'])}, this loader is {self._kind()}")
+        _check_kind(dict(state["kind"]), self.kind())
         self._generator.set_state(state["random"].cpu())
-        for chances, (round_seed, at) in zip(self.memory.chances, state["sweeps"], strict=True):
-            chances.sweep.go_to(round_seed, at)
-        device = self.loader.device
-        self._queue = deque(_Plan(Drawn(*(t.to(device) for t in drawn)), seed) for drawn, seed in state["queue"])
-        self._epoch, self._step, self._resumed = state["epoch"], state["step"], True
-        self._turn += 1
+        for sampler, (round_seed, at) in zip(self._samplers, state["sweeps"], strict=True):
+            sampler.sweep.go_to(round_seed, at)
+        queue = [_Drawn(id.to(self.device), q.to(self.device), seed) for id, q, seed in state["queue"]]
+        self._queue = deque(queue)
+        self._epoch = state["epoch"]
+        self._step = state["step"]
+        self._resumed = True
+        self._turn += 1  # an iteration under way ends here
 
-    def _kind(self) -> list[Any]:
-        strata = [[chances.members.shape[0], chances.draws] for chances in self.memory.chances]
-        return [type(self.loader).__name__, self.loader.num_examples, len(self), self.ahead, strata]
+    def kind(self) -> dict[str, Any]:
+        """What a saved state must be of."""
+        return {
+            "structure": type(self.structure).__name__,
+            "examples": self.num_examples,
+            "blocks": self.blocks,
+            "samples": self.samples,
+            "strata": self._memory.strata.sizes,
+            "steps_per_epoch": self.steps_per_epoch,
+        }
 
     def __repr__(self) -> str:
-        return f"MemoryLoader({self.loader!r}, {self.ahead} steps ahead)"
+        return (
+            f"MemoryLoader({type(self.structure).__name__}, {self.num_examples} examples, blocks={self.blocks}, "
+            f"samples={self.samples}, step {self._step} of {self.steps_per_epoch})"
+        )
 
 
-def strata_of(loader: Loader, draws: int | None) -> list[Stratum]:
-    """The two classes where the loader knows them, else all examples together."""
-    if isinstance(loader, PointLoader) and draws is None:
-        return [
-            Stratum(loader.block_example, loader.blocks_per_step),
-            Stratum(loader._other, loader.samples_per_step),
-        ]
-    everyone = torch.arange(loader.num_examples, device=loader.device)
-    if isinstance(loader, PointLoader):
-        everyone = torch.cat([loader.block_example, loader._other]).sort().values
-    return [Stratum(everyone, max(2, loader._about) if draws is None else draws)]
+def _samplers(strata: Strata, blocks: int, samples: int, least_samples: int) -> list[ImportanceSampler]:
+    """One per stratum: ``blocks`` of the first and ``samples`` of the second, or all from the only one."""
+    if len(strata) == 1:
+        if samples < least_samples:
+            raise ValueError(f"samples must be at least {least_samples}, got {samples}")
+        return [ImportanceSampler(strata.on_cpu[0], blocks + samples)]
+    checks.positive_int("samples", samples)
+    sizes = (blocks, samples)
+    return [ImportanceSampler(members, size) for members, size in zip(strata.on_cpu, sizes, strict=True)]
+
+
+def _check_kind(saved: dict[str, Any], own: dict[str, Any]) -> None:
+    differing = [name for name in own if saved.get(name) != own[name]]
+    if differing:
+        theirs = ", ".join(f"{name}={saved.get(name)!r}" for name in differing)
+        mine = ", ".join(f"{name}={own[name]!r}" for name in differing)
+        raise ValueError(f"the state is of a loader with {theirs}, this one has {mine}")

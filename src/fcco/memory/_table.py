@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
 
 class Entries(NamedTuple):
-    """What some examples (K,) had in the table."""
+    """What some examples (K,) had in the table, and how full it was: all that undoes a write."""
 
     id: Tensor
     values: Tensor
     written: Tensor
+    missing: int
+    filling: bool
 
 
 @final
@@ -21,18 +23,61 @@ class OutputTable:
     """Outputs (N, ...), and the step at which each was written; -1: never, such an example takes no part.
 
     Args:
-        size: N.
-        shape: of one output, () for a score.
-        like: gives dtype and device.
-        wanted: (N,) bool, the examples that can be drawn at all; None: all.
+        values: (N, ...); written in place.
+        written: (N,) int64; written in place.
+        counted: (N,) bool, the examples that can be drawn at all.
+
+    Attributes:
+        missing: how many of those counted were never written.
+        filling: whether some were missing before the last write too, as far as the host knows.
+
+    Example:
+        >>> table = OutputTable.empty(3, (), like=torch.zeros(0))
+        >>> table.write(torch.tensor([2, 0]), torch.tensor([0.5, 0.1]), step=1)
+        >>> table.missing, table.seen
+        (1, tensor([ True, False,  True]))
     """
 
-    def __init__(self, size: int, shape: tuple[int, ...], *, like: Tensor, wanted: Tensor | None = None) -> None:
-        self.values = torch.zeros(size, *shape, dtype=like.dtype, device=like.device)
-        self.written = torch.full((size,), -1, dtype=torch.int64, device=like.device)
-        self._wanted = torch.ones_like(self.written, dtype=torch.bool) if wanted is None else wanted
-        self.missing = 0  # how many of those wanted were never written
-        self.recount()
+    def __init__(self, values: Tensor, written: Tensor, counted: Tensor) -> None:
+        self.values = values
+        self.written = written
+        self.counted = counted
+        self.missing = int(((written < 0) & counted).sum())
+        self.filling = True
+
+    @classmethod
+    def empty(cls, size: int, shape: tuple[int, ...], *, like: Tensor, counted: Tensor | None = None) -> OutputTable:
+        """A table of ``size`` examples without entries.
+
+        Args:
+            shape: of one output, () for a score.
+            like: gives dtype and device.
+            counted: None: all.
+        """
+        values = torch.zeros(size, *shape, dtype=like.dtype, device=like.device)
+        written = torch.full((size,), -1, dtype=torch.int64, device=like.device)
+        if counted is None:
+            counted = torch.ones_like(written, dtype=torch.bool)
+        return cls(values, written, counted)
+
+    def copy(self) -> OutputTable:
+        """A table of its own with the same entries."""
+        return OutputTable(self.values.clone(), self.written.clone(), self.counted)
+
+    @property
+    def size(self) -> int:
+        """N."""
+        return int(self.values.shape[0])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one output."""
+        return tuple(self.values.shape[1:])
+
+    @property
+    def device(self) -> torch.device:
+        """Where the outputs are."""
+        return self.values.device
 
     @property
     def seen(self) -> Tensor:
@@ -40,33 +85,25 @@ class OutputTable:
         return self.written >= 0
 
     def seen_at(self, id: Tensor) -> Tensor:
-        """(K,) bool, of the examples named: nobody else is looked at."""
+        """(K,) bool, of the examples named: nobody else is read."""
         return self.written[id] >= 0
 
     def read(self, id: Tensor) -> Entries:
         """The entries (K,), to be put back should the step fail."""
-        return Entries(id, self.values[id], self.written[id])
+        return Entries(id, self.values[id], self.written[id], self.missing, self.filling)
 
     def write(self, id: Tensor, values: Tensor, step: int) -> None:
         """Fresh outputs (K, ...) of the examples (K,), each once."""
-        if self.missing:
-            self.missing -= int(((self.written[id] < 0) & self._wanted[id]).sum())
+        self.filling = self.missing > 0
+        if self.filling:
+            new = (self.written[id] < 0) & self.counted[id]
+            self.missing -= int(new.sum())
         self.values[id] = values.to(self.values.dtype)
         self.written.index_fill_(0, id, step)
 
     def put_back(self, old: Entries) -> None:
-        """Undo a :meth:`write`."""
-        self.values[old.id], self.written[old.id] = old.values, old.written
-        self.recount()
-
-    def recount(self) -> None:
-        """Look who is missing, after entries came in another way than by :meth:`write`."""
-        self.missing = int(((self.written < 0) & self._wanted).sum())
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"values": self.values.clone(), "written": self.written.clone()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.values.copy_(state["values"])
-        self.written.copy_(state["written"])
-        self.recount()
+        """As it was before a :meth:`write`: for a transaction that fails."""
+        self.values[old.id] = old.values
+        self.written[old.id] = old.written
+        self.missing = old.missing
+        self.filling = old.filling

@@ -1,4 +1,4 @@
-"""The paper's adaptive step (L1130), as a torch optimizer over z."""
+"""The paper's adaptive step (equation 17), as a torch optimizer over z."""
 
 from __future__ import annotations
 

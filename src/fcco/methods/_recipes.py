@@ -97,12 +97,12 @@ def storm_v2(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 1) -> Me
 def msvr_v1(
     *, alpha: Schedule = 0.1, beta: Schedule = 0.1, gamma: Schedule | None = None, lag: int = 1, nesterov: bool = False
 ) -> Method:
-    """MSVR-v1: MSVR x momentum (L265). Two forward passes and one backward pass a step."""
+    """MSVR-v1: MSVR x momentum (equation 7). Two forward passes and one backward pass per step."""
     return Method("msvr-v1", trackers.MSVR(beta, gamma), estimators.Momentum(alpha, nesterov), lag)
 
 
 def msvr_v2(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, gamma: Schedule | None = None, lag: int = 1) -> Method:
-    """MSVR-v2: MSVR x STORM (L278). Two forward and two backward passes a step."""
+    """MSVR-v2: MSVR x STORM (equation 8). Two forward and two backward passes per step."""
     return Method("msvr-v2", trackers.MSVR(beta, gamma), estimators.Storm(alpha), lag)
 
 
@@ -114,7 +114,7 @@ def msvr_v3(
     gamma: Schedule | None = None,
     lag: int = 1,
 ) -> Method:
-    """MSVR-v3: finite-sum MSVR x STORM with anchor (L356-363); needs a full pass every ``period`` steps."""
+    """MSVR-v3: finite-sum MSVR x STORM with reference (equation 10); takes full passes every ``period`` steps."""
     tracker = trackers.MSVR(beta, gamma, finite_sum=True)
     return Method("msvr-v3", tracker, estimators.Storm(alpha, finite_sum=True), lag, True, period)
 
@@ -134,17 +134,17 @@ def msvr_v2_sp(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, gamma: Schedule |
 
 
 def variant_v1(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 1, nesterov: bool = False) -> Method:
-    """The paper's ablation of MSVR-v1 (L1223): undrawn blocks decay."""
+    """The paper's ablation of MSVR-v1 (equation 18): undrawn blocks decay."""
     return Method("variant-v1", trackers.Variant(beta), estimators.Momentum(alpha, nesterov), lag)
 
 
 def variant_v2(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 1) -> Method:
-    """The paper's ablation of MSVR-v2 (L1223): undrawn blocks decay."""
+    """The paper's ablation of MSVR-v2 (equation 18): undrawn blocks decay."""
     return Method("variant-v2", trackers.Variant(beta), estimators.Storm(alpha), lag)
 
 
 def variant_v3(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, period: int | None = None, lag: int = 1) -> Method:
-    """The paper's ablation of MSVR-v3 (L1229): undrawn blocks decay."""
+    """The paper's ablation of MSVR-v3 (equation 19): undrawn blocks decay."""
     tracker = trackers.Variant(beta, finite_sum=True)
     return Method("variant-v3", tracker, estimators.Storm(alpha, finite_sum=True), lag, True, period)
 

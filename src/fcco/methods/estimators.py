@@ -66,7 +66,7 @@ class Plain(Estimator):
 @final
 @dataclass(frozen=True)
 class Momentum(Estimator):
-    """z_t = (1 - alpha) z + alpha G_t, the estimator of MSVR-v1 and of SOX.
+    """z_t = (1 - alpha) z + alpha G_t, the estimator of MSVR-v1 (equation 7) and of SOX.
 
     Args:
         alpha: in (0, 1].
@@ -97,11 +97,11 @@ class Momentum(Estimator):
 @final
 @dataclass(frozen=True)
 class Storm(Estimator):
-    """z_t = (1 - alpha) z + G_t - (1 - alpha) G-_t, the estimator of MSVR-v2.
+    """z_t = (1 - alpha) z + G_t - (1 - alpha) G-_t, the estimator of MSVR-v2 (equation 8).
 
     Args:
         alpha: in (0, 1].
-        finite_sum: MSVR-v3's form, - alpha G_tau + alpha Gfull_tau besides.
+        finite_sum: MSVR-v3's form (equation 10), - alpha G_tau + alpha Gfull_tau besides.
     """
 
     alpha: Schedule

@@ -34,6 +34,30 @@ def at(schedule: Schedule, t: int, name: str, check: checks.Check) -> float:
 
 @final
 @dataclass(frozen=True)
+class MeanStart:
+    """max(rate, 1/t): with it as alpha, z starts as the plain mean of the first gradients.
+
+    z_1 = G_1 weighs the first gradient 1/alpha times as much as each later one; this start does not. At a given alpha
+    it ends lower on most problems; once alpha and the learning rate are tuned there is nothing left of that
+    (results/starts), so it is an option and not the default.
+
+    Example:
+        >>> alpha = MeanStart(0.1)
+        >>> [round(alpha(t), 2) for t in (1, 2, 5, 20)]
+        [1.0, 0.5, 0.2, 0.1]
+    """
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        checks.rate("rate", self.rate)
+
+    def __call__(self, t: int) -> float:
+        return max(self.rate, 1.0 / t)
+
+
+@final
+@dataclass(frozen=True)
 class Rates:
     """One algorithm's schedules: lr, alpha, beta, and a period where there is an anchor."""
 
@@ -82,14 +106,14 @@ def constant(c: float) -> float:
 
 
 def theorem_v1(*, m: int, b1: int, b2: int, c: float, smoothness: float | None = None) -> Rates:
-    """MSVR-v1's schedule with the proof's constants, at the smallest offset a that the proof allows.
+    """MSVR-v1's schedule with the constants of Theorem 1's proof, at the smallest offset a that it allows.
 
     lr_t = min{(B1 sqrt(B2)/m)^(2/3) (a+t)^(-1/3), sqrt(min(B1,B2)) (a+t)^(-1/2)}, alpha_{t+1} = 36 C lr_t,
     beta_{t+1} = 256 m^2 C^2 lr_t^2/B1^2; alpha <= 1/15, beta <= 0.44, lr <= min{B1/4m, 1/2L_F}.
 
     Args:
-        m, b1, b2: blocks, blocks a step, samples a block.
-        c: the constant C of L666, >= 1.
+        m, b1, b2: blocks, blocks per step, samples per block.
+        c: the constant C of Appendix A.4, >= 1.
         smoothness: L_F; None takes its bound sqrt(C).
     """
     check_sizes(m, b1, b2)
@@ -106,7 +130,7 @@ def theorem_v1(*, m: int, b1: int, b2: int, c: float, smoothness: float | None =
 
 
 def theorem_v2(*, m: int, b1: int, b2: int, c: float) -> Rates:
-    """MSVR-v2's schedule with the proof's constants, at the smallest offset a that the proof allows.
+    """MSVR-v2's schedule with the constants of Theorem 2's proof, at the smallest offset a that it allows.
 
     c0 = 264 C, lr_t = (B1 sqrt(B2)/m)^(2/3) (a+t)^(-1/3), beta_{t+1} = m^2 c0^2 lr_t^2/(32 B1^2),
     alpha = B1 beta/m; lr <= B1/(m c0), beta <= 1/(32C); B2 > m is read as m.
@@ -130,7 +154,7 @@ def theorem_v2(*, m: int, b1: int, b2: int, c: float) -> Rates:
 
 
 def theorem_v3(*, m: int, n: int, b1: int, b2: int, c: float) -> Rates:
-    """MSVR-v3's constants: I = mn/(B1 B2), alpha = 1/I, beta = B2/n, lr = B1 sqrt(beta)/(m sqrt(3776 C))."""
+    """Theorem 4's constants for v3: I = mn/(B1 B2), alpha = 1/I, beta = B2/n, lr = B1 sqrt(beta)/(m sqrt(3776 C))."""
     check_sizes(m, b1, b2)
     beta = b2 / checks.positive_int("n", n)
     if beta > 0.5:

@@ -28,7 +28,9 @@ class Stage:
 
 
 def stages_v2(*, m: int, b1: int, b2: int, c: float, mu: float, gap: float, accuracy: float) -> list[Stage]:
-    """Stage-wise MSVR-v2 under the mu-PL condition, with the proof's constants (L926; the spec's erratum 4).
+    """Stage-wise MSVR-v2 under the mu-PL condition, with the constants of Theorem 3's proof (Appendix A.6).
+
+    The proof gives beta twice, with different constants; this one is the first, which eta and c0 imply.
 
     eps_1 = max{2C/mu, gap}, halved each stage; lr = 8 B1 sqrt(B2 mu eps)/(m c0^2),
     T = max{m c0^2/(B1 mu sqrt(B2 mu eps)), m c0^4/(B1 B2 mu eps)}, beta = 2 B2 mu eps/c0^2, alpha = B1 beta/m.
@@ -51,7 +53,7 @@ def stages_v2(*, m: int, b1: int, b2: int, c: float, mu: float, gap: float, accu
 
 
 def stages_v3(*, m: int, n: int, b1: int, b2: int, c: float, mu: float, gap: float, accuracy: float) -> list[Stage]:
-    """Stage-wise MSVR-v3 under the mu-PL condition: constant rates, eps_1 = max{gap, 146 C/mu}.
+    """Stage-wise MSVR-v3 under the mu-PL condition (Theorem 5): constant rates, eps_1 = max{gap, 146 C/mu}.
 
     T = max{mn/(B1 B2), m sqrt(n)/(mu B1 sqrt(B2))} with the proof's O(1) taken as 1; a sqrt(3776 C) comes with
     the step size.

@@ -123,7 +123,7 @@ def _log(weight: Coefficient) -> Coefficient:
 
 
 def msvr_gamma(beta: float, ratio: float) -> float:
-    """The paper's gamma = (m - B1)/(B1 (1 - beta)) + (1 - beta), with ratio = m/B1; 0 at beta = 1 (equation 4).
+    """The paper's gamma = (m - B1)/(B1 (1 - beta)) + (1 - beta), with ratio = m/B1; 0 at beta = 1 (equation 5).
 
     Example:
         >>> msvr_gamma(0.5, 2.0)
@@ -168,7 +168,7 @@ class NoTracker(Tracker):
 @final
 @dataclass(frozen=True)
 class MovingAverage(Tracker):
-    """u_t = (1 - beta) u + beta g (SOX)."""
+    """u_t = (1 - beta) u + beta g (SOX; equation 3 of the paper)."""
 
     beta: Schedule
 
@@ -183,7 +183,8 @@ class MovingAverage(Tracker):
 @final
 @dataclass(frozen=True)
 class Storm(Tracker):
-    """u_t = (1 - beta) u + beta g + (1 - beta)(g - g-): STORM, naive in that it ignores the draw of the blocks."""
+    """u_t = (1 - beta) u + beta g + (1 - beta)(g - g-): STORM, naive in that it ignores the draw of the blocks
+    (equation 4 of the paper)."""
 
     beta: Schedule
 
@@ -202,13 +203,13 @@ class Storm(Tracker):
 @final
 @dataclass(frozen=True)
 class MSVR(Tracker):
-    """u_t = (1 - beta) u + beta g + gamma (g - g-), equation 4 of the paper.
+    """u_t = (1 - beta) u + beta g + gamma (g - g-), equation 5 of the paper.
 
     Args:
         beta: in (0, 1].
         gamma: None takes the paper's formula from m and the batch's B1; a number or a schedule overrides it.
-        finite_sum: the finite-sum form, g -> g - g_i(w_tau; xi) + g_i(w_tau) in the beta term.
-        single_point: MSVR-SP, g - g- -> J(w_t - w_{t-1}), a Jacobian-vector product.
+        finite_sum: the finite-sum form (equation 9), g -> g - g_i(w_tau; xi) + g_i(w_tau) in the beta term.
+        single_point: MSVR-SP (equation 6), g - g- -> J(w_t - w_{t-1}), a Jacobian-vector product.
     """
 
     beta: Schedule
@@ -248,7 +249,7 @@ class MSVR(Tracker):
 @final
 @dataclass(frozen=True)
 class Variant(Tracker):
-    """The paper's ablation (its Appendix): STORM on the blocks scaled by m/B1, the others decay.
+    """The paper's ablation (equations 18 and 19): STORM on the blocks scaled by m/B1, the others decay.
 
     u_t = (1-b) u + b (m/B1) g + (1-b)(m/B1)(g - g-) for drawn blocks, u_t = (1-b) u for the others.
     """

@@ -48,6 +48,7 @@ class AnchoredObjective(OutputObjective):
         blocks = PointBlocks(data, positive=self.positive, include_own_class=self.include_own_class)
         super().__init__(model, blocks, dim=dim, log_domain=True)
         self.num_tasks = blocks.num_tasks
+        # One task needs no map from blocks to columns, and its batches the faster rows of labels.
         block_task = None
         if self.num_tasks > 1:
             block_task = blocks.block_task
@@ -72,7 +73,7 @@ class AnchoredObjective(OutputObjective):
                 f"the model must return one score per task, shape ({len(batch)}, {self.num_tasks}), got "
                 f"{tuple(outputs.shape)}"
             )
-        by_block = outputs.T[self.block_task[index]]  # (B, K)
+        by_block = outputs.T[self.block_task[index]]  # (B, K), the column of each block's task
         return by_block - by_block.gather(1, own.unsqueeze(1)), positive, negative
 
     def labelled(self, index: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -96,8 +97,8 @@ class AnchoredObjective(OutputObjective):
             return None
         if weight is None:
             weight = torch.ones(self.num_blocks, dtype=torch.float64, device=blocks.device)
-        total = by_task(weight, blocks)
-        share = weight / total[blocks.block_task]
+        total = by_task(weight, blocks)  # (T,), 0 where a task has no blocks
+        share = weight / total[blocks.block_task]  # (m,), adds up to 1 in each task
         tasks_with_blocks = int((total > 0).sum())
         return share * (self.num_blocks / tasks_with_blocks)
 
@@ -145,8 +146,10 @@ def with_own(batch: Batch, index: Tensor, among: Tensor, own: Tensor, size: Tens
     """
     if batch.weight is not None:
         return among, batch.weight
+    # Told by id: an example that stands in the batch twice is still no other.
     others = among & (batch.id != batch.id[own].unsqueeze(1))
     count = others.sum(1)
+    # A set of one has no others to miss.
     check_not_empty(torch.where(size == 1, 1, count), index, what)
     share = (size - 1) / (size * count.clamp(min=1))
     place = own.unsqueeze(1)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from fcco._support.logs import ZERO
 from fcco.data import Batch, Points
 from fcco.objectives._anchored import AnchoredObjective, own_position
 from fcco.objectives._base import scores
-from fcco.objectives._means import ZERO, log_or_zero, shares
+from fcco.objectives._means import log_or_zero, shares
 from fcco.objectives._precision import at_least_float32, to_float64
 from fcco.objectives._surrogates import SquaredHinge, Surrogate, check_surrogate
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
 
 
 class AveragePrecision(AnchoredObjective):
@@ -72,12 +77,14 @@ class AveragePrecision(AnchoredObjective):
         x, positive, negative = self.pairs(index, outputs, batch)
         share = shares(x, positive | negative, batch.weight, index, "labelled examples")
         log_scale, l = self.loss.scaled(x, share > 0)
-        weighted = l * share
+        weighted = l * share  # (B, K)
+        # Both sums from the same products: where nothing but positives counts they agree to the last bit.
         g = torch.stack([(weighted * positive).sum(1), weighted.sum(1)], 1)
         return log_or_zero(g, log_scale)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         over, every = u.unbind(1)
+        # u is log u, so the quotient is a difference; 0 is the log of a precision of 1
         precision = (over - every).masked_fill(_is_perfect(over, every), 0.0).exp()
         return self.weighted(index, -precision)
 
@@ -91,6 +98,11 @@ class AveragePrecision(AnchoredObjective):
     def project(self, u: Tensor) -> Tensor:
         """0 <= u_1 <= u_2, as their g are."""
         return torch.minimum(u, u[:, 1:]).clamp(min=ZERO)
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        from fcco.memory.forms import pairwise_form
+
+        return pairwise_form(self, self.blocks, self.loss.kernel(), table, same_class_only=(True, False))
 
     def _is_shared(self, batch: Batch) -> bool:
         """Whether all blocks see the same examples with the same weights, in full precision."""
@@ -107,7 +119,7 @@ class AveragePrecision(AnchoredObjective):
         own = own_position(batch, index, self.block_example[index])
         positive, negative = self.labelled(index, batch)
         share = shares(h, positive | negative, batch.weight, index, "labelled examples")
-        over = (share * positive).squeeze(0)
+        over = (share * positive).squeeze(0)  # (K,)
         rest = (share * negative).squeeze(0)
         log_scale = math.log(loss.scale)
         g: Tensor = LogHingeSums.apply(h, own, over, rest, loss.margin, log_scale)  # type: ignore[no-untyped-call]
@@ -138,7 +150,7 @@ class LogHingeSums(torch.autograd.Function):
     def forward(ctx: Any, h: Tensor, own: Tensor, over: Tensor, rest: Tensor, margin: float, offset: float) -> Tensor:
         inside = _inside(h, own, margin)
         g = to_float64(_two_sums(inside, over, rest))
-        ctx.save_for_backward(h)
+        ctx.save_for_backward(h)  # the one input that a second derivative goes back to
         ctx.own = own
         ctx.over = over
         ctx.rest = rest
@@ -159,6 +171,7 @@ class LogHingeSums(torch.autograd.Function):
             g = to_float64(_two_sums(inside, over, rest))
         # d log g_i = 2 sum_j w_j inside_ij d(h_j - h_i) / g_i; a positive stands in both sums
         first, second = (2.0 * slope / _or_infinite(g)).to(h.dtype).t().contiguous()
+        # first is the slope by log g over the positives, second by log g over all
         both = first + second
         others = torch.mv(inside.t(), both) * over + torch.mv(inside.t(), second) * rest
         mine = torch.mv(inside, over) * both + torch.mv(inside, rest) * second

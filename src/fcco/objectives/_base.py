@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,10 @@ from torch import Tensor, nn
 from fcco._objective import Objective
 from fcco.data import Batch, Blocks, Loader, full_pass
 from fcco.objectives._precision import like_parameters
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
 
 
 class OutputObjective(Objective):
@@ -23,7 +27,10 @@ class OutputObjective(Objective):
     :meth:`outer`. ``inner`` is the composition of the two parts.
 
     ``shift_invariant`` says that F is invariant to one number added to the outputs of all examples (of each query,
-    where examples have queries), in each column its own; what is not declared is not assumed.
+    where ``shift_per_query`` says so), in each column its own; what is not declared is not assumed.
+
+    ``compares_examples`` says that blocks compare examples with each other, as everything but groups and bags does: the
+    output memory needs that.
 
     ``features`` says that the numbers of an output are the coordinates of one feature (or several), not scores that
     stand for themselves: the length of a change is then what counts, not each number.
@@ -43,9 +50,9 @@ class OutputObjective(Objective):
 
     block_scale: Tensor | None
     shift_invariant: bool = False
-    features: bool = False
-    #: False where blocks are groups or bags: the output memory has no form for those
-    compares_examples: bool = True
+    shift_per_query: ClassVar[bool] = False
+    compares_examples: ClassVar[bool] = True
+    features: ClassVar[bool] = False
 
     def __init__(
         self, model: nn.Module, blocks: Blocks, *, dim: int = 1, log_domain: bool | tuple[bool, ...] = False
@@ -144,9 +151,19 @@ class OutputObjective(Objective):
                 return parameter.dtype
         return None
 
-    def table_form(self, table: Any) -> Any:
-        """F as a function of a table of outputs in a fast form, for the output memory; None: the generic form."""
+    # ------------------------------------------------------------------ the output memory
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        """F as a function of a table of outputs in a fast form; None: the generic form, from values and outer.
+
+        It is asked only where no subclass has another ``values`` or ``outer`` than the class that defines it.
+        """
         return None
+
+    def objective_params(self) -> list[nn.Parameter]:
+        """What is trained besides the network: thresholds, temperatures."""
+        network = {id(p) for p in self.model.parameters()}
+        return [p for p in self.parameters() if p.requires_grad and id(p) not in network]
 
     # ------------------------------------------------------------------ for subclasses
 
@@ -177,6 +194,7 @@ class OutputObjective(Objective):
             got = ", ".join(type(item).__name__ for item in data) or "nothing"
             raise TypeError(f"{type(self).__name__} takes one fcco.data.Batch beside index, got {got}")
         batch = data[0]
+        # Plain means over those present would forget the data's weights.
         if batch.weight is None and self.data.weight is not None:
             raise ValueError("batch.weight must be given, since the data have weights; data.batch(ids, x) brings it")
         return batch
@@ -190,6 +208,7 @@ def called(model: nn.Module, x: Any) -> Any:
         result = model(**x)
     else:
         result = model(x)
+    # What the models of Transformers return is neither a tensor nor a tuple of one.
     logits = getattr(result, "logits", None)
     if isinstance(logits, Tensor):
         return logits
@@ -240,4 +259,5 @@ def fingerprint(tensor: Tensor | None) -> str | None:
     if tensor is None:
         return None
     numbers = tensor.detach().double().cpu().contiguous()
-    return hashlib.sha256(numbers.numpy().tobytes()).hexdigest()[:16]
+    content = bytes(numbers.contiguous().view(torch.uint8).flatten().tolist())  # without numpy, which may be missing
+    return hashlib.sha256(content).hexdigest()[:16]

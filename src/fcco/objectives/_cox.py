@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor, nn
 
 from fcco.data import Batch, RiskBlocks, RiskSets
@@ -10,6 +12,10 @@ from fcco.objectives._anchored import own_position, with_own
 from fcco.objectives._base import OutputObjective, check_data, scores
 from fcco.objectives._means import log_mean_exp_over
 from fcco.objectives._precision import like_parameters, to_float64
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
 
 
 class Cox(OutputObjective):
@@ -72,11 +78,20 @@ class Cox(OutputObjective):
         h = to_float64(scores(outputs, batch))
         item = self.block_item[index]
         own = own_position(batch, index, item)
+        # A batch made by hand may hold subjects who are no longer at risk.
         at_risk = served(self.moment[batch.id] >= self.moment[item].unsqueeze(1), batch)
         size = self.risk_size[index].to(h.dtype)
         entering, weight = with_own(batch, index, at_risk, own, size, "other subjects at risk")
         return log_mean_exp_over(h - h[own].unsqueeze(1), entering, weight, index, "subjects at risk").unsqueeze(1)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
+        # log of the sum over the risk set from log of the mean
         f = u.squeeze(1) + self.risk_weight[index].to(u.dtype).log()
         return self.weighted(index, f)
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        from fcco.memory.forms import ListForm, RiskExponentials
+
+        if table.shape:
+            return None
+        return ListForm(self, RiskExponentials(self.blocks, table.device), table)

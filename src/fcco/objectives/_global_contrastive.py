@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,10 @@ from fcco.objectives._anchored import own_position
 from fcco.objectives._base import OutputObjective, called, check_data
 from fcco.objectives._means import log_mean_exp_over
 from fcco.objectives._precision import like_parameters, to_float64
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
 
 
 @final
@@ -88,7 +92,8 @@ class GlobalContrastive(OutputObjective):
     Qiu et al., Not all semantics are created equal, ICML 2023 (iSogCLR).
     """
 
-    features = True
+    features: ClassVar[bool] = True
+    blocks: ExampleBlocks
 
     def __init__(
         self,
@@ -112,6 +117,7 @@ class GlobalContrastive(OutputObjective):
             shape: tuple[int, ...] = ()
             if temperature.per_example:
                 shape = (self.num_blocks, 2)
+            # As a logarithm above the minimum, no step of an optimizer can make it negative.
             start = math.log(temperature.start - temperature.minimum)
             self.excess = nn.Parameter(like_parameters(model, torch.full(shape, start)))
         else:
@@ -176,17 +182,26 @@ class GlobalContrastive(OutputObjective):
             others = others.repeat_interleave(2, 1)
             if weight is not None:
                 weight = weight.repeat_interleave(2, -1) / 2
+        # Relative to the positive pair, exponents are small once the pairs agree.
         positive = (own[:, 0] * own[:, 1]).sum(1)  # (B,)
         exponents = self._over_tau(similarity - positive[:, None, None], index)
         return log_mean_exp_over(exponents, others, weight, index, "other examples")
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         if self.epsilon > 0.0:
+            # log(epsilon + u) from log u
             u = torch.logaddexp(u, torch.full_like(u, math.log(self.epsilon)))
         if isinstance(self.temperature, LearnedTemperature):
             u = u + self.temperature.rho
         f = (self.tau(index) * u).mean(1)
         return self.weighted(index, f)
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        from fcco.memory.forms import ContrastiveForm
+
+        if len(table.shape) != 2 or table.shape[0] != 2:
+            return None
+        return ContrastiveForm(self, self.blocks, self.tau, table, two_modal=self.two_modal, normalized=self.normalize)
 
     def _over_tau(self, x: Tensor, index: Tensor) -> Tensor:
         """x / tau, (B, 2, ...)."""

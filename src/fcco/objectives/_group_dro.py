@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from fcco.data import Batch, GroupBlocks, Groups
 from fcco.data._batch import served
 from fcco.objectives._base import OutputObjective, check_data, checked_weight, fingerprint, need
 from fcco.objectives._means import mean_over
-from fcco.objectives._precision import like_parameters
+from fcco.objectives._precision import at_least_float32, like_parameters
 from fcco.objectives._risks import CVaRRisk, KLRisk, Risk
 
 
@@ -58,11 +58,10 @@ class GroupDRO(OutputObjective):
     Uryasev, Optimization of conditional value-at-risk, J. Risk 2000; Wang and Yang, ALEXR, ICML 2025 (as FCCO).
     """
 
+    compares_examples: ClassVar[bool] = False
     blocks: GroupBlocks
     group: Tensor
     share: Tensor
-
-    compares_examples = False
 
     def __init__(
         self,
@@ -96,12 +95,14 @@ class GroupDRO(OutputObjective):
         return {"risk": repr(self.risk), "loss": name, "group_weight": fingerprint(self._given_weight)}
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        losses = self.loss(outputs, need(batch.y, "y"))
+        losses = self.loss(at_least_float32(outputs), need(batch.y, "y"))
         if losses.shape != (len(batch),):
             raise ValueError(f"loss must return one number per example, ({len(batch)},), got {tuple(losses.shape)}")
+        # By the map, not by serves alone: a batch made by hand need not say whom an example serves.
         members = served(self.group[batch.id] == index.unsqueeze(1), batch)  # (B, K)
         return mean_over(losses, members, batch.weight, index, "examples").unsqueeze(1)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
+        # The solver takes the mean over m groups: m p_i makes it the sum with shares p_i.
         share = self.share[index]
         return self.v + self.num_blocks * share * self.risk(u.squeeze(1) - self.v, share)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,10 @@ from fcco.objectives._base import scores
 from fcco.objectives._means import check_not_empty, log_mean_exp_over
 from fcco.objectives._precision import to_float64
 from fcco.objectives._queries import QueryObjective
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
 
 MANY = 2**24  # pairs: in double precision a few of these matrices fill a gigabyte
 
@@ -64,6 +68,7 @@ class ListNet(QueryObjective):
             share = top_one(data.relevance.double(), self.blocks.item_query, weight)[item]
         else:
             share = self.given_weight.to(weight.device) * weight[item]
+        # The solver takes the mean over m blocks; F is the mean over Q queries of sums over their blocks.
         scale = share * (self.num_blocks / self.num_queries)
         self.register_scale(scale)
 
@@ -78,6 +83,13 @@ class ListNet(QueryObjective):
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         return self.weighted(index, u.squeeze(1) + self.block_size[index].to(u.dtype).log())
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        from fcco.memory.forms import ListForm, QueryExponentials
+
+        if table.shape:
+            return None
+        return ListForm(self, QueryExponentials(self.blocks, table.device), table)
 
     def _pays_by_query(self, index: Tensor, batch: Batch) -> bool:
         """Whether one sum per query will do, and is worth it."""
@@ -98,11 +110,12 @@ class ListNet(QueryObjective):
         own = own_position(batch, index, self.block_item[index])
         _, place, count = self.item_query[batch.id].unique(return_inverse=True, return_counts=True)
         top = h.new_full(count.shape, -torch.inf).scatter_reduce(0, place, h.detach(), "amax")
-        mass = (h - top[place]).exp()
+        mass = (h - top[place]).exp()  # (K,), at most 1, and 1 for the highest of each query
         query = place[own]
         others = count[query] - 1
         size = self.block_count[index].to(h.dtype)
         check_not_empty(torch.where(size == 1, 1, others), index, "other items of its query")
+        # As with_own has it: the own item counts 1/N_q, the others present share what is left.
         share = (size - 1) / (size * others.clamp(min=1))
         rest = (torch.zeros_like(top).index_add(0, place, mass)[query] - mass[own]).clamp(min=0)
         log_g: Tensor = (mass[own] / size + share * rest).log() + top[query] - h[own]
@@ -124,7 +137,7 @@ def top_one(relevance: Tensor, query: Tensor, weight: Tensor | None = None) -> T
     queries = int(query.max()) + 1
     if weight is None:
         weight = torch.ones_like(relevance)
-    counted = weight > 0
+    counted = weight > 0  # an item that does not count must not set the scale either
     known = torch.where(counted, relevance, -torch.inf)
     top = known.new_full((queries,), -torch.inf).scatter_reduce(0, query, known, "amax")
     mass = torch.where(counted, (known - top[query]).exp() * weight, 0.0)

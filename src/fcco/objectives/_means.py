@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from fcco._support import checks
-
-#: What log 0 is written as: far below every log g that scores can give, and finite.
-ZERO = -1.0e6
+from fcco._support.logs import ZERO
 
 
 def mean_over(values: Tensor, mask: Tensor, weight: Tensor | None, index: Tensor, what: str) -> Tensor:
@@ -26,6 +24,7 @@ def mean_over(values: Tensor, mask: Tensor, weight: Tensor | None, index: Tensor
     Returns:
         (B,).
     """
+    # Selected, not multiplied: a value that does not enter may be infinite.
     zero = values.new_zeros(())
     if weight is not None:
         return torch.where(mask, values * weight.to(values.dtype), zero).sum(1)
@@ -65,7 +64,7 @@ def log_mean_exp_over(values: Tensor, mask: Tensor, weight: Tensor | None, index
         check_not_empty(count.expand(index.shape[0]), index, what)
         log_weight = torch.zeros_like(mask, dtype=values.dtype) - count.to(values.dtype).log().unsqueeze(1)
     else:
-        log_weight = weight.to(values.dtype).log()
+        log_weight = weight.to(values.dtype).log()  # -inf where an example counts nothing
     log_weight = log_weight.masked_fill(~mask, -torch.inf)
     if values.dim() == 1:
         values = values.expand_as(log_weight)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -56,11 +56,10 @@ class MultiInstance(OutputObjective):
     Reference: Zhu et al., Provable Multi-instance Deep AUC Maximization with Stochastic Pooling, ICML 2023 (MIDAM-smx).
     """
 
+    compares_examples: ClassVar[bool] = False
     blocks: BagBlocks
     bag: Tensor
     positive: Tensor
-
-    compares_examples = False
 
     def __init__(
         self,
@@ -90,6 +89,7 @@ class MultiInstance(OutputObjective):
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         exponents = scores(to_float64(outputs), batch) / self.temperature
+        # By the map, not by serves alone: a batch made by hand need not say whom an instance serves.
         inside = served(self.bag[batch.id] == index.unsqueeze(1), batch)  # (B, K)
         return log_mean_exp_over(exponents, inside, batch.weight, index, "instances").unsqueeze(1)
 
@@ -100,6 +100,7 @@ class MultiInstance(OutputObjective):
         center = positive * self.a + negative * self.b
         per_positive = self.num_blocks / self.num_positive
         per_negative = self.num_blocks / (self.num_blocks - self.num_positive)
+        # The solver takes the mean over all bags; these factors make it a mean per class.
         weight = positive * per_positive + negative * per_negative
         return weight * (h - center).square() + self.loss(self.b - self.a)
 

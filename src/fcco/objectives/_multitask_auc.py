@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,10 @@ from fcco.objectives._labelled import positives_and_negatives
 from fcco.objectives._means import mean_over
 from fcco.objectives._precision import at_least_float32, like_parameters
 from fcco.objectives._surrogates import Square, SquaredHinge, check_surrogate
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
 
 
 class MultiTaskAUC(OutputObjective):
@@ -74,6 +78,7 @@ class MultiTaskAUC(OutputObjective):
             check_surrogate("loss", loss, SquaredHinge, Square)
             self.loss = loss
         self.shift_invariant = not trained_centers
+        # One per column, so that a task left out of the data does not renumber a saved state.
         self.a: nn.Parameter | None = None
         self.b: nn.Parameter | None = None
         if trained_centers:
@@ -106,6 +111,7 @@ class MultiTaskAUC(OutputObjective):
         mean_positive = over_positives(h)
         mean_negative = over_negatives(h)
         if self.a is None or self.b is None:
+            # Moments, from which outer makes variances: a mean of squares around a mean would be biased.
             squares = [over_positives(h.square()), over_negatives(h.square())]
             return torch.stack([*squares, mean_positive, mean_negative], 1)
         around_a = over_positives((h - self.a[task].unsqueeze(1)).square())
@@ -121,6 +127,22 @@ class MultiTaskAUC(OutputObjective):
         if self.task_weight is None:
             return f
         return f * self.task_weight[self.block_task[index]]
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        from fcco.memory.forms import moment_form
+
+        return moment_form(self, self.blocks, self._values_at_moments, table)
+
+    def _values_at_moments(self, mean: Tensor, rest: Tensor) -> Tensor:
+        """g (m, dim) from the means (2, m) of positives and negatives, and the mean squares about them (2, m)."""
+        if self.a is None or self.b is None:
+            squares = rest + mean.square()
+            return torch.stack([*squares, *mean], 1)
+        a = self.a[self.block_task]
+        b = self.b[self.block_task]
+        around_a = rest[0] + (mean[0] - a).square()
+        around_b = rest[1] + (mean[1] - b).square()
+        return torch.stack([around_a, around_b, mean[1] - mean[0]], 1)
 
     def _scores(self, outputs: Tensor) -> Tensor:
         scores = outputs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -58,7 +58,7 @@ class NCA(OutputObjective):
     labels: Tensor
 
     mean_of_exponentials = False
-    features = True
+    features: ClassVar[bool] = True
 
     def __init__(self, model: nn.Module, data: Examples, *, log_likelihood: bool = False) -> None:
         check_data("NCA", data, Examples)
@@ -79,9 +79,10 @@ class NCA(OutputObjective):
             raise ValueError(f"the model must return features of shape ({len(batch)}, d), got {tuple(outputs.shape)}")
         own = own_position(batch, index, index)
         distance = squared_distances(to_float64(h), own)
-        others = served(batch.id != index.unsqueeze(1), batch)
+        others = served(batch.id != index.unsqueeze(1), batch)  # (B, K)
         weight = batch.weight
         if weight is None:
+            # One denominator for both parts: means over all others, whatever their class.
             count = others.sum(1)
             check_not_empty(count, index, "other examples")
             weight = others / count.to(distance.dtype).unsqueeze(1)
@@ -92,7 +93,7 @@ class NCA(OutputObjective):
         return torch.where(g > _ZERO, g, _ZERO)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
-        x = u[:, 0] - u[:, 1]
+        x = u[:, 0] - u[:, 1]  # log of the odds of the right class
         if self.log_likelihood:
             f = -logsigmoid(x)
         else:
@@ -119,6 +120,7 @@ def classes_of(data: Examples) -> Tensor:
         raise ValueError("NCA needs classes: Examples(x, y) with y of shape (N,)")
     if y.dim() != 1 or (y.is_floating_point() and not bool((y == y.round()).all())):
         raise ValueError(f"y must be (N,) classes for NCA, got shape {tuple(y.shape)} of {y.dtype}")
+    # Examples of weight 0 are nobody's neighbours.
     counted = torch.ones_like(y, dtype=torch.bool)
     if data.weight is not None:
         counted = data.weight > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,10 @@ from fcco.objectives._means import mean_over
 from fcco.objectives._precision import like_parameters
 from fcco.objectives._queries import QueryObjective
 from fcco.objectives._surrogates import SquaredHinge, Surrogate, check_surrogate
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
 
 _LONGEST = 10_000_000  # places that a query's items may take together: one discount is stored per place
 
@@ -67,7 +71,7 @@ class NDCG(QueryObjective):
         if surrogate is not None:
             check_surrogate("surrogate", surrogate)
             self.surrogate = surrogate
-        least = float(self.surrogate(torch.zeros(())))
+        least = float(self.surrogate(torch.zeros(())))  # what an item adds to its own rank
         if least <= 0.0:
             raise ValueError(f"surrogate must be > 0 at 0 (give it a margin), got {self.surrogate}")
         lowest = float(data.relevance.min())
@@ -75,10 +79,12 @@ class NDCG(QueryObjective):
             raise ValueError(f"relevance must be >= 0 for NDCG, got {lowest:g}")
         item = self.blocks.block_item
         weight = self.item_weight()
+        # An item of weight w meets w copies of itself, so its rank is at least w l(0).
         self.register_table("block_least", like_parameters(model, least * weight[item]))
         gain = torch.exp2(data.relevance.double()) - 1
         ideal = ideal_dcg(gain, self.blocks.item_query, weight)[self.blocks.block_query]
         share = weight[item] * gain[item] / ideal
+        # The solver takes the mean over m blocks; F is the mean over Q queries of sums over their blocks.
         factor: Tensor | float = self.num_blocks / self.num_queries
         if self.given_weight is not None:
             factor = self.given_weight.to(share.device)
@@ -92,8 +98,15 @@ class NDCG(QueryObjective):
         return mean_over(self.surrogate(x), entering, weight, index, "items").unsqueeze(1)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
-        rank = self.block_size[index] * u.squeeze(1)
+        rank = self.block_size[index] * u.squeeze(1)  # a mean over the query times its size
         return self.weighted(index, -inverse_discount(rank, self.block_least[index]))
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        from fcco.memory.forms import ListForm, QueryPairs
+
+        if table.shape:
+            return None
+        return ListForm(self, QueryPairs(self.blocks, self.surrogate, table.device), table)
 
 
 def inverse_discount(rank: Tensor, least: Tensor) -> Tensor:
@@ -127,6 +140,7 @@ def ideal_dcg(gain: Tensor, query: Tensor, weight: Tensor | None = None) -> Tens
     """
     if weight is None:
         weight = torch.ones_like(gain)
+    # Best first within each query: a sort by gain, then a stable one by query.
     order = gain.argsort(descending=True)
     order = order[query[order].argsort(stable=True)]
     gain = gain[order]
@@ -135,6 +149,7 @@ def ideal_dcg(gain: Tensor, query: Tensor, weight: Tensor | None = None) -> Tens
     total = weight.new_zeros(int(query.max()) + 1).index_add(0, query, weight)
     if float(total.max()) > _LONGEST:
         raise ValueError(f"the weights of a query's items must not add up to more than {_LONGEST:g} for NDCG")
+    # Items take the places from start to end, counted from the top of their own query.
     before_query = (total.cumsum(0) - total)[query]
     end = weight.cumsum(0) - before_query
     start = (end - weight).clamp(min=0.0)  # below 0 by rounding only

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,10 @@ from fcco.objectives._means import log_mean_exp_over
 from fcco.objectives._precision import like_parameters, to_float64
 from fcco.objectives._soft_maximum import effective_size, soft_maximum
 from fcco.objectives._surrogates import SquaredHinge, Surrogate, check_surrogate
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
 
 
 class PartialAUC(AnchoredObjective):
@@ -92,6 +96,7 @@ class PartialAUC(AnchoredObjective):
         }
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
+        # A small temperature makes exponents of hundreds, whose differences single precision would lose.
         x, _, negative = self.pairs(index, to_float64(outputs), batch)
         exponents = self.loss(x) / self.temperature
         return log_mean_exp_over(exponents, negative, batch.weight, index, "negatives").unsqueeze(1)
@@ -107,5 +112,11 @@ class PartialAUC(AnchoredObjective):
     def outer_and_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor] | None:
         if self.v is not None:
             return None
+        # One-way, f is linear in log u.
         slope = self.weighted(index, torch.full_like(u[:, 0], self.temperature))
         return slope * u.squeeze(1), slope.unsqueeze(1)
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        from fcco.memory.forms import pairwise_form
+
+        return pairwise_form(self, self.blocks, self.loss.exponential_kernel(self.temperature), table)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from fcco._support import checks
+from fcco._support.logs import ZERO
 from fcco.data import Batch, Points
 from fcco.objectives._anchored import AnchoredObjective
-from fcco.objectives._means import ZERO, log_or_zero, shares
+from fcco.objectives._means import log_or_zero, shares
 from fcco.objectives._precision import like_parameters, to_float64
 from fcco.objectives._soft_maximum import effective_size, soft_maximum
 from fcco.objectives._surrogates import Logistic, Surrogate, check_surrogate
+
+if TYPE_CHECKING:
+    from fcco.memory._table import OutputTable
+    from fcco.memory.forms import Form
 
 
 class PNormPush(AnchoredObjective):
@@ -90,6 +95,7 @@ class PNormPush(AnchoredObjective):
             outputs = to_float64(outputs)
         x, positive, _ = self.pairs(index, outputs, batch)
         share = shares(x, positive, batch.weight, index, "positives")
+        # x is h_j - h_i; here positive j should be the higher one, so the loss is of -x
         log_scale, l = self.loss.scaled(-x, share > 0)
         return log_or_zero((l * share).sum(1, keepdim=True), log_scale)
 
@@ -100,7 +106,12 @@ class PNormPush(AnchoredObjective):
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         log_u = u.squeeze(1)
         if self.v is None:
-            return self.weighted(index, (self.p * log_u).exp())
+            return self.weighted(index, (self.p * log_u).exp())  # u^p; where it overflows, the solver names the block
         v = self.per_block(index, self.v).to(log_u.dtype)
         size = self.per_block(index, self.task_size)
         return self.weighted(index, soft_maximum(log_u, v, 1.0 / self.p, size))
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        from fcco.memory.forms import pairwise_form
+
+        return pairwise_form(self, self.blocks, self.loss.kernel(), table)

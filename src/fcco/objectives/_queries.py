@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -34,6 +36,7 @@ class QueryObjective(OutputObjective):
     """
 
     shift_invariant = True
+    shift_per_query: ClassVar[bool] = True
     blocks: QueryBlocks
     data: Queries
     item_query: Tensor
@@ -73,7 +76,7 @@ class QueryObjective(OutputObjective):
     def pairs(self, index: Tensor, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """h_j - h_i (B, K), which j enter the mean of block i (B, K), and how much each counts."""
         h = scores(outputs, batch)
-        if self.log_domain[0]:
+        if self.log_domain[0]:  # exponentials of scores
             h = to_float64(h)
         else:
             h = at_least_float32(h)
@@ -82,5 +85,6 @@ class QueryObjective(OutputObjective):
         same_query = self.item_query[batch.id] == self.item_query[item].unsqueeze(1)
         among = served(same_query, batch)
         count = self.block_count[index].to(h.dtype)
+        # Who does not belong to the query has no weight anyway; a batch made by hand has no weights.
         entering, weight = with_own(batch, index, among, own, count, "other items of its query")
         return h - h[own].unsqueeze(1), entering, weight

@@ -30,6 +30,7 @@ def soft_maximum(x: Tensor, v: Tensor, temperature: float, size: int | Tensor) -
         True
     """
     top = torch.as_tensor(size, dtype=x.dtype, device=x.device).log()
+    # e^t up to the top, its tangent above: value and slope go on without a break.
     t = (x - v) / temperature
     phi = torch.minimum(t, top).exp() * (1.0 + torch.relu(t - top))
     return v + temperature * (phi - 1.0)
@@ -44,5 +45,6 @@ def effective_size(blocks: PointBlocks) -> Tensor:
     if weight is None:
         weight = torch.ones(blocks.num_blocks, dtype=torch.float64, device=blocks.device)
     total = by_task(weight, blocks)
+    # The lightest block of a task has the smallest share, and with it the largest 1/p_i.
     least = torch.full_like(total, torch.inf).scatter_reduce(0, blocks.block_task, weight, "amin")
     return torch.where(total > 0, total / least, 1.0)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import torch
 from torch import Tensor
 
 from fcco._support import checks
+
+if TYPE_CHECKING:
+    from fcco.memory.forms._kernels import Kernel
 
 _FAR = -16.0  # where log(1 + e^x) and three terms of its series agree to the last digit of float64
 _LEAST = -1.0e6  # no scale below e^_LEAST: where nothing is marked, the largest exponent would be -inf
@@ -38,6 +41,14 @@ class Surrogate(ABC):
         """
         return 0.0, self(x)
 
+    def kernel(self) -> Kernel | None:
+        """Fast sums of l over pairs, for the output memory; None: there are none."""
+        return None
+
+    def exponential_kernel(self, temperature: float) -> Kernel | None:
+        """Fast sums of exp(l / temperature) over pairs, for the output memory; None: there are none."""
+        return None
+
 
 @final
 @dataclass(frozen=True)
@@ -63,6 +74,16 @@ class SquaredHinge(Surrogate):
         inside = (x + self.margin).relu()
         return math.log(self.scale), inside * inside
 
+    def kernel(self) -> Kernel:
+        from fcco.memory.forms._kernels import Polynomial
+
+        return Polynomial(self.margin, self.scale, hinge=True)
+
+    def exponential_kernel(self, temperature: float) -> Kernel:
+        from fcco.memory.forms._kernels import Exponential
+
+        return Exponential(self.margin, self.scale / temperature, hinge=True)
+
 
 @final
 @dataclass(frozen=True)
@@ -78,6 +99,16 @@ class Square(Surrogate):
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.scale * (self.margin + x).square()
+
+    def kernel(self) -> Kernel:
+        from fcco.memory.forms._kernels import Polynomial
+
+        return Polynomial(self.margin, self.scale, hinge=False)
+
+    def exponential_kernel(self, temperature: float) -> Kernel:
+        from fcco.memory.forms._kernels import Exponential
+
+        return Exponential(self.margin, self.scale / temperature, hinge=False)
 
 
 @final

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Protocol, final
 
 from torch import Tensor
 
 from fcco._objective import Objective
 from fcco._support.module_state import Snapshot
-from fcco.data import Loader
+from fcco.data import Batch
 from fcco.methods import Method
 from fcco.methods.estimators import Weights
 from fcco.solver._evaluator import Evaluator
@@ -19,6 +19,35 @@ from fcco.solver._full_pass import FullPass
 from fcco.solver._gradients import NonFiniteError
 from fcco.solver._report import Diagnosis, Oracle
 from fcco.solver._transaction import Transaction
+
+
+class Counters(Protocol):
+    """The solver's counters, for passes that an engine makes outside of steps."""
+
+    @property
+    def t(self) -> int:
+        """How many steps were taken."""
+
+    def charge(self, samples: int, oracle: Oracle) -> None:
+        """Count samples and oracle calls."""
+
+
+class BatchLoader(Protocol):
+    """An iterable of batches with a state: :class:`fcco.data.Loader`, or the output memory's."""
+
+    batch_size: int
+
+    def __iter__(self) -> Iterator[Batch]:
+        """An epoch."""
+
+    def __len__(self) -> int:
+        """Batches per epoch."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it stands."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
 
 
 @final
@@ -33,6 +62,7 @@ class Parts:
         full_pass: a pass over all data; None: there is none.
         u0: start rows; None: a block starts at its first probe.
         raises: whether something that is not finite raises; else the step is skipped.
+        counters: the solver's.
     """
 
     objective: Objective
@@ -41,6 +71,7 @@ class Parts:
     full_pass: FullPass | None
     u0: float | Tensor | None
     raises: bool
+    counters: Counters
 
 
 @final
@@ -127,7 +158,7 @@ class Engine(ABC):
         steps_per_epoch: int | None,
         num_workers: int,
         pin_memory: bool,
-    ) -> Loader:
+    ) -> BatchLoader:
         """The loader that suits the engine."""
 
     def keep_weights(self, weights: list[Tensor] | None) -> None:

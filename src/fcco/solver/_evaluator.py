@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from fcco._objective import Objective
+from fcco._objective import Objective, has_slope
 from fcco._support import checks, jvp, sharded
 from fcco._support.module_state import NOTHING, ModuleState, rewound
 from fcco._support.parallel import average_over_ranks, sum_over_ranks
@@ -54,7 +54,7 @@ class Evaluator:
         self._foreign = [p for p in of_optimizer if p.requires_grad and id(p) not in known]
         self._marks: list[Any] = []
         self._forward_mode = objective.forward_mode
-        self._has_slope = _has_slope(objective)
+        self._has_slope = has_slope(objective)
         self._wrapped = [part for part in objective.modules() if isinstance(part, DistributedDataParallel)]
         self._gathering = sharded.gathering_parts(objective)
         self._sharded = [sharded.is_sharded(p) for p in self.parameters]
@@ -64,7 +64,10 @@ class Evaluator:
 
     def check_trained(self) -> None:
         """Refuse parameters that were frozen or unfrozen since: z, w_{t-1} and the gradients are of those before."""
-        if all(p.requires_grad is trained for p, trained in self._trained):
+        same = True
+        for p, trained in self._trained:
+            same = same and p.requires_grad is trained
+        if same:
             return
         named = {id(p): name for name, p in self.objective.named_parameters()}
         changed = [named.get(id(p), "?") for p, trained in self._trained if p.requires_grad is not trained]
@@ -300,12 +303,6 @@ def _gradient_mark(p: nn.Parameter) -> tuple[int, int]:
     if p.grad is None:
         return id(None), 0
     return id(p.grad), p.grad._version
-
-
-def _has_slope(objective: Objective) -> bool:
-    """Whether f and its derivative come from the same class: a subclass may have another f."""
-    owner = next(part for part in type(objective).__mro__ if {"outer", "outer_and_slope"} & vars(part).keys())
-    return "outer_and_slope" in vars(owner) and "outer" not in vars(objective)
 
 
 def _check_graph(g: Tensor) -> None:

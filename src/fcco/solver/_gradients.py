@@ -33,23 +33,29 @@ def clear(parameters: Sequence[nn.Parameter]) -> None:
 
 def gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
     """``p.grad`` of every parameter (this rank's part of it), made zero where nothing reached it."""
+    grads: list[Tensor] = []
     for p in parameters:
         if p.grad is None:
             p.grad = torch.zeros_like(p)
-    return sharded.parts(p.grad for p in parameters if p.grad is not None)
+        grads.append(p.grad)
+    return sharded.parts(grads)
 
 
 def all_finite(tensors: list[Tensor]) -> bool:
     """Whether every number of every tensor is finite (a device waits for the answer, once)."""
-    floating = [tensor for tensor in tensors if tensor.numel() and tensor.is_floating_point()]
-    if all(tensor.device.type == "cpu" for tensor in floating):
+    elsewhere: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in tensors:
+        if not tensor.numel() or not tensor.is_floating_point():
+            continue
+        if tensor.device.type != "cpu":
+            elsewhere.setdefault(tensor.dtype, []).append(tensor)
         # A sum is not finite where a number is not; where only the sum is too large, each number decides.
-        return all(math.isfinite(tensor.sum().item()) or bool(torch.isfinite(tensor).all()) for tensor in floating)
-    by_dtype: dict[torch.dtype, list[Tensor]] = {}
-    for tensor in floating:
-        by_dtype.setdefault(tensor.dtype, []).append(tensor)
+        elif not math.isfinite(tensor.sum().item()) and not bool(torch.isfinite(tensor).all()):
+            return False
+    if not elsewhere:
+        return True
     largest: list[Tensor] = []
-    for group in by_dtype.values():
+    for group in elsewhere.values():
         largest += torch._foreach_norm(group, math.inf)
     return bool(torch.isfinite(torch.stack([norm.double() for norm in largest])).all())
 

@@ -20,12 +20,11 @@ from fcco._support.module_state import Snapshot
 from fcco._support.parallel import gather_objects, rank_and_world
 from fcco._support.randomness import Randomness
 from fcco._support.sharded import copies, joined, parts, spread
-from fcco.data import Loader
 from fcco.methods import Method
 from fcco.methods.estimators import Weights
 from fcco.objectives import OutputObjective
 from fcco.solver._arguments import check_pair, check_parts, choice, start_z
-from fcco.solver._engine import Parts, Probed, Request, make_engine
+from fcco.solver._engine import BatchLoader, Parts, Probed, Request, make_engine
 from fcco.solver._evaluator import Evaluator
 from fcco.solver._full_pass import FullPass
 from fcco.solver._gradients import NonFiniteError, gradients
@@ -87,7 +86,7 @@ class SolverState:
     jvp_calls: int = saved(default=0)
     z: list[Tensor] | None = saved(Layout.PER_PARAMETER, default=None)
     norm: Tensor | None = saved(default=None)
-    reservoir: Reservoir | None = saved(Layout.NESTED, default=None)
+    reservoir: Reservoir | None = saved(Layout.NESTED, record=Reservoir, default=None)
 
     def charge(self, samples: int, oracle: Oracle) -> None:
         """Count samples and oracle calls."""
@@ -189,6 +188,7 @@ class Solver:
                 full_pass=_full_pass_of(objective, method, full_pass),
                 u0=u0,
                 raises=self.nonfinite is NonFinite.RAISE,
+                counters=self,
             )
         )
         self.state = SolverState(self._engine.state)
@@ -225,8 +225,9 @@ class Solver:
     def gradient(self, index: Any, *data: Any, chunk: int | None = None) -> AbstractContextManager[Pending]:
         """The seam: within the block z is in ``p.grad``, and your own ``optimizer.step()`` takes the step.
 
-        The step is committed when the block ends, and dropped where the block raises. ``pending.skipped`` says that
-        something was not finite (with ``nonfinite="skip"``): then do not step. Arguments as of :meth:`step`.
+        The step is committed when the block ends, and dropped where the block raises (what your optimizer has moved
+        by then stays moved). ``pending.skipped`` says that something was not finite (with ``nonfinite="skip"``): then
+        do not step. Ctrl-C waits for the end of the block. Arguments as of :meth:`step`.
 
         Example:
             >>> import fcco
@@ -246,23 +247,15 @@ class Solver:
 
     @contextmanager
     def _gradient(self, data: tuple[Any, ...], chunk: int | None, stacklevel: int) -> Iterator[Pending]:
-        if self._is_pending:
-            raise RuntimeError("a step is pending: leave its `with solver.gradient(...)` block before the next one")
+        self._check_idle()
         self._evaluator.check_trained()
         self._is_pending = True
         try:
             with Transaction() as transaction:
                 before = self._begin(transaction)
                 request = Request(self.t + 1, data, chunk, before)
-                try:
-                    with torch.enable_grad():
-                        probed = self._estimate(request, transaction)
-                except NonFiniteError:
-                    if self.nonfinite is NonFinite.RAISE:
-                        raise
-                    transaction.roll_back()
-                    self.state.samples += self._engine.samples(request)
-                    self.state.skipped += 1
+                probed = self._estimate_or_skip(request, transaction)
+                if probed is None:
                     yield Pending(True, Report(self.t, self.samples, self.oracle, True, None, None, None))
                     return
                 with uninterrupted():
@@ -274,15 +267,33 @@ class Solver:
         finally:
             self._is_pending = False
 
+    def _check_idle(self) -> None:
+        if self._is_pending:
+            raise RuntimeError("a step is pending: leave its `with solver.gradient(...)` block first")
+
+    def _estimate_or_skip(self, request: Request, transaction: Transaction) -> Probed | None:
+        """None where something is not finite and such steps are skipped: all is then as before, but for the counts."""
+        try:
+            with torch.enable_grad():
+                return self._estimate(request, transaction)
+        except NonFiniteError:
+            if self.nonfinite is NonFinite.RAISE:
+                raise
+        transaction.roll_back()
+        self.state.samples += self._engine.samples(request)
+        self.state.skipped += 1
+        return None
+
     def _estimate(self, request: Request, transaction: Transaction) -> Probed:
         """Probe, track, estimate: z_t is in ``p.grad`` after it, and nothing is stored yet."""
         estimator = self.method.estimator
+        state = self.state
         renewal = self._engine.prepare(request)
         if renewal is not None:
-            self.state.charge(renewal.samples, Oracle(g=renewal.samples, j=renewal.samples))
-            if self.state.z is None:
-                self.state.z = copies(renewal.gradient)
-        if estimator.remembers and self.state.z is None:
+            state.charge(renewal.samples, Oracle(g=renewal.samples, j=renewal.samples))
+            if state.z is None:
+                state.z = copies(renewal.gradient)
+        if estimator.remembers and state.z is None:
             weights = estimator.start(request.t)
         else:
             weights = estimator.weights(request.t)
@@ -293,6 +304,7 @@ class Solver:
     def _make_z(self, k: Weights, probed: Probed) -> None:
         """``p.grad`` holds the weighted sum of gradients: make it z_t, projected, or Nesterov's mixture."""
         evaluator = self._evaluator
+        state = self.state
         evaluator.check_foreign_parameters()
         grads = gradients(self.parameters)
         finite_everywhere = True
@@ -301,8 +313,8 @@ class Solver:
         fresh = None
         if k.lookahead is not None:
             fresh = copies(grads)
-        if self.state.z is not None and k.z != 0.0:
-            torch._foreach_add_(grads, self.state.z, alpha=k.z)
+        if state.z is not None and k.z != 0.0:
+            torch._foreach_add_(grads, state.z, alpha=k.z)
         if k.full is not None and probed.full_gradient is not None:
             torch._foreach_add_(grads, probed.full_gradient, alpha=k.full)
         watched = [*grads, *probed.seen, *self._project(grads)]
@@ -310,7 +322,7 @@ class Solver:
             raise probed.blame()
         if self.method.estimator.remembers:
             # A copy beside the old one, before the optimizer, which may write into p.grad.
-            self.state.z = copies(grads)
+            state.z = copies(grads)
         if fresh is not None:
             torch._foreach_mul_(grads, k.lookahead)
             torch._foreach_add_(grads, fresh, alpha=k.fresh)
@@ -327,14 +339,15 @@ class Solver:
 
     def _move(self, t: int, probed: Probed) -> None:
         """The last things before the weights move: w_t becomes w_{t-1}, the reservoir is offered w_t."""
+        state = self.state
         self._engine.keep_weights(probed.weights)
-        if self.state.reservoir is not None:
-            self.state.reservoir.offer(self.objective, t)
+        if state.reservoir is not None:
+            state.reservoir.offer(self.objective, t)
         if self.normalize:
             grads = gradients(self.parameters)
             norm = self._evaluator.norm(grads)
-            self.state.norm = torch.where(norm > 0, norm, 1.0)
-            torch._foreach_div_(grads, self.state.norm)
+            state.norm = torch.where(norm > 0, norm, 1.0)
+            torch._foreach_div_(grads, state.norm)
 
     def _report(self, t: int, probed: Probed) -> Report:
         oracle = self.oracle.plus(probed.oracle.g, probed.oracle.j, probed.oracle.jvp)
@@ -342,14 +355,16 @@ class Solver:
 
     def _commit(self, t: int, probed: Probed) -> None:
         """Store u_t and count: only now, since the optimizer may have raised."""
+        state = self.state
         probed.commit()
-        self.state.charge(probed.samples, probed.oracle)
-        self.state.t = t
+        state.charge(probed.samples, probed.oracle)
+        state.t = t
 
     # ------------------------------------------------------------------ failing without a trace
 
     def _begin(self, transaction: Transaction) -> Snapshot:
         """From here on the step works on a fork of the state; where it fails, everything is as it was."""
+        torch.clear_autocast_cache()  # the weights have moved since its half-precision copies were made
         before = self.state
         snapshot = self._evaluator.module_state.capture()
         grads: list[Any] = [None] * len(self.parameters)
@@ -376,7 +391,7 @@ class Solver:
         steps_per_epoch: int | None = None,
         num_workers: int = 0,
         pin_memory: bool = False,
-    ) -> Loader:
+    ) -> BatchLoader:
         """The loader that suits objective and method: ``for batch in solver.loader(...): solver.step(batch)``.
 
         Args:
@@ -452,6 +467,10 @@ class Solver:
         """Oracle calls so far."""
         return Oracle(self.state.g_calls, self.state.j_calls, self.state.jvp_calls)
 
+    def charge(self, samples: int, oracle: Oracle) -> None:
+        """Count a pass that was made outside of steps."""
+        self.state.charge(samples, oracle)
+
     @property
     def correction_share(self) -> float | None:
         """rho: above 0.5 MSVR's correction does harm; None: not known (yet), or another tracker."""
@@ -510,6 +529,7 @@ class Solver:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs, in plain values and tensors (call it on every rank)."""
+        self._check_idle()
         grads = self._gradients_as_z()
         if grads is not None:
             grads = [cloned(joined(gradient, p)) for gradient, p in zip(grads, self.parameters, strict=True)]
@@ -525,6 +545,7 @@ class Solver:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state; a state that does not fit is refused and nothing is changed."""
+        self._check_idle()
         place = self._place()
         self._check(state, place)
         self.objective.load_state_dict(spread_module_state(self.objective, state["objective"]))
@@ -550,9 +571,9 @@ class Solver:
         if missing:
             raise ValueError(f"the state is not one of a Solver: it lacks {', '.join(missing)}")
         check_identity(self._identity(), state["of"])
+        check_module_state(self.objective, state["objective"])
         check_record(self.state, state["state"], place)
         self._engine.check_state(state["state"]["engine"])
-        check_module_state(self.objective, state["objective"])
         groups = [len(group["params"]) for group in state["optimizer"]["param_groups"]]
         mine = [len(group["params"]) for group in self.optimizer.param_groups]
         if groups != mine:

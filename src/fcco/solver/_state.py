@@ -10,6 +10,7 @@ commit, last.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum, auto
@@ -84,11 +85,16 @@ def _saved_fields(record: Any) -> list[tuple[str, Layout]]:
 def fork(record: _Record) -> _Record:
     """A copy whose fields can be replaced without a trace in the original; tensors are shared."""
     forked = copy.copy(record)
-    for name, layout in _saved_fields(record):
+    for name in _nested_fields(type(record)):
         value = getattr(record, name)
-        if layout is Layout.NESTED and value is not None:
+        if value is not None:
             setattr(forked, name, fork(value))
     return forked
+
+
+@functools.cache
+def _nested_fields(kind: type) -> tuple[str, ...]:
+    return tuple(name for name, layout in _saved_fields(kind) if layout is Layout.NESTED)
 
 
 # ---------------------------------------------------------------------- saving
@@ -149,13 +155,9 @@ def check_record(record: Any, state: Any, place: Placement, where: str = "the st
 
 def _check(value: Any, state: Any, layout: Layout, place: Placement, name: str, kind: type | None) -> None:
     if layout is Layout.NESTED:
-        nested = value
-        if nested is None and kind is not None:
-            nested = kind.blank() if hasattr(kind, "blank") else None
-        if nested is not None:
-            check_record(nested, state, place, f"the state's {name}")
-        return
-    if layout is Layout.PER_PARAMETER:
+        nested = value if value is not None else _blank(kind)
+        check_record(nested, state, place, f"the state's {name}")
+    elif layout is Layout.PER_PARAMETER:
         wanted = [tuple(p.shape) for p in place.parameters]
         shapes = [tuple(tensor.shape) for tensor in state]
         if shapes != wanted:
@@ -166,6 +168,11 @@ def _check(value: Any, state: Any, layout: Layout, place: Placement, name: str, 
         check_module_state(place.module, state, name)
     elif layout is Layout.SAME and isinstance(value, Tensor) and tuple(value.shape) != tuple(state.shape):
         raise ValueError(f"the state's {name} has shape {tuple(state.shape)}, this solver's {tuple(value.shape)}")
+
+
+def _blank(kind: Any) -> Any:
+    """An empty record to check or load a state against, where the solver has none yet."""
+    return kind.blank()
 
 
 def _check_rows(value: Tensor | None, state: Tensor, place: Placement, name: str) -> None:
@@ -213,7 +220,7 @@ def _load(value: Any, state: Any, layout: Layout, place: Placement, kind: type |
     if state is None:
         return None
     if layout is Layout.NESTED:
-        nested = value if value is not None else kind.blank()  # type: ignore[union-attr]
+        nested = value if value is not None else _blank(kind)
         return load_record(nested, state, place)
     if layout is Layout.PER_PARAMETER:
         return _beside_parameters(state, place.parameters)

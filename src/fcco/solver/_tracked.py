@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -74,7 +74,6 @@ class TrackedBlocks(Engine):
         if parts.u0 is not None:
             table.fill(parts.u0)
         self.state = TrackedState(table)
-        self._to_watch: tuple[Coefficients, Drawn, Boxed] | None = None  # of the last step, until it is committed
         if isinstance(parts.method.tracker, MSVR):
             self.state.watch = CorrectionWatch()
 
@@ -99,8 +98,12 @@ class TrackedBlocks(Engine):
         boxed = run_box(method, c, weights, drawn, probe)
         draw.seen.append(boxed.u)
         draw.finish()
-        self._to_watch = (c, drawn, boxed)
-        return self._probed(request.t, draw, boxed)
+
+        def commit() -> None:
+            table.write(index, boxed.replaced, boxed.u, method.tracker.decay(request.t))
+            self._watch(request.t, c, drawn, boxed)
+
+        return self._probed(draw, boxed, commit)
 
     def _read(self, request: Request) -> tuple[Tensor, tuple[Any, ...]]:
         """The blocks and their data: of a batch, or as the user gave them."""
@@ -110,6 +113,11 @@ class TrackedBlocks(Engine):
         batch = first
         if isinstance(self._objective, OutputObjective):
             batch = self._objective.complete(batch)
+            if batch.index is not None and not batch.index.numel():
+                raise ValueError(
+                    f"the batch holds no block of {type(self._objective).__name__} with an example to compare it with: "
+                    "draw more examples per batch, or some of each class"
+                )
         batch = batch.to(self.state.table.device)
         return self.state.table.check(batch.index), (batch,)
 
@@ -157,17 +165,14 @@ class TrackedBlocks(Engine):
         assert self.state.previous is not None
         return [p - before for p, before in zip(self._evaluator.parameters, self.state.previous, strict=True)]
 
-    def _probed(self, t: int, draw: Draw, boxed: Boxed) -> Probed:
+    def _probed(self, draw: Draw, boxed: Boxed, commit: Callable[[], None]) -> Probed:
         samples = self._evaluator.samples(draw.index, draw.data)
-        probes = boxed.probes.values()
-        gradients = sum(probe.f is not None for probe in probes)
-        products = sum(probe.jvp is not None for probe in probes)
+        gradients = 0
+        products = 0
+        for probe in boxed.probes.values():
+            gradients += probe.f is not None
+            products += probe.jvp is not None
         reference = self.state.reference
-        state = self.state
-
-        def commit() -> None:
-            state.table.write(draw.index, boxed.replaced, boxed.u, self.method.tracker.decay(t))
-
         now = boxed.probes[Point.NOW]
         return Probed(
             samples=samples,
@@ -271,18 +276,21 @@ class TrackedBlocks(Engine):
             large=large,
         )
 
-    def after_step(self, t: int, stacklevel: int) -> None:
-        """Watch over MSVR's correction."""
-        if self.state.watch is None or self._to_watch is None:
+    def _watch(self, t: int, c: Coefficients, drawn: Drawn, boxed: Boxed) -> None:
+        """Follow MSVR's correction."""
+        if self.state.watch is None:
             return
-        c, drawn, boxed = self._to_watch
         now = boxed.probes[Point.NOW]
         previous = None
         if Point.PREVIOUS in boxed.probes:
             previous = boxed.probes[Point.PREVIOUS].g
         values = Values(drawn.u, now.g, previous, jvp=now.jvp)
-        self._to_watch = None
-        self.state.watch.follow(t, c, values, drawn.new, self._evaluator.log_domain, stacklevel + 1)
+        self.state.watch.follow(t, c, values, drawn.new, self._evaluator.log_domain)
+
+    def after_step(self, t: int, stacklevel: int) -> None:
+        """Say where MSVR's correction does harm."""
+        if self.state.watch is not None:
+            self.state.watch.warn(stacklevel + 1)
 
     def rows(self) -> Tensor:
         return self.state.table.current().clone()

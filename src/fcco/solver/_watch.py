@@ -37,17 +37,17 @@ class CorrectionWatch:
         figures: how many steps the sums are over.
         warned: whether the user was told.
         sums: (2,) of the two mean squares.
+        gamma: the one behind ``rho``.
     """
 
     rho: float | None = saved(Layout.PER_RANK, default=None)
     figures: int = saved(Layout.PER_RANK, default=0)
     warned: bool = saved(Layout.PER_RANK, default=False)
     sums: Tensor | None = saved(Layout.PER_RANK, default=None)
+    gamma: float = saved(Layout.PER_RANK, default=0.0)
 
     @torch.no_grad()
-    def follow(
-        self, t: int, c: Coefficients, v: Values, new: Tensor | None, log_domain: Tensor | None, stacklevel: int
-    ) -> None:
+    def follow(self, t: int, c: Coefficients, v: Values, new: Tensor | None, log_domain: Tensor | None) -> None:
         """Take in step t.
 
         Args:
@@ -55,7 +55,6 @@ class CorrectionWatch:
             v: u_{t-1}, g and g- (or J(w_t - w_{t-1})) of the drawn blocks.
             new: (B, 1) which blocks are met for the first time; None: none.
             log_domain: (dim,) bool, which components are in the log domain; None: none.
-            stacklevel: of the warning, for the caller of Solver.step.
         """
         if t % EVERY:
             return
@@ -79,30 +78,38 @@ class CorrectionWatch:
         self.sums = sums
         self.figures += 1
         if self.figures * EVERY >= WINDOW:
-            self._answer(sums, gamma, stacklevel + 1)
+            self._answer(sums, gamma)
 
-    def _answer(self, sums: Tensor, gamma: float, stacklevel: int) -> None:
+    def _answer(self, sums: Tensor, gamma: float) -> None:
         moved, apart = sums.tolist()
         self.rho = 0.0
         if apart > 0.0:
             self.rho = moved / apart
+        self.gamma = gamma
         self.sums = None
         self.figures = 0
-        if self.rho > THRESHOLD and not self.warned:
-            self.warned = True
-            warnings.warn(
-                f"the correction of MSVR has put {self.rho:.2g} of u's error there itself (rho, over the last {WINDOW} "
-                f"steps; gamma = {gamma:.3g}): above {THRESHOLD} it does harm. Take a smaller learning rate, more "
-                "blocks per step, a larger beta, or gamma=0 (SOX's moving average); docs/theory.md has the map",
-                CorrectionWarning,
-                stacklevel=stacklevel,
-            )
+
+    def warn(self, stacklevel: int) -> None:
+        """Tell the user, once, that the correction does harm."""
+        if self.warned or self.rho is None or self.rho <= THRESHOLD:
+            return
+        self.warned = True
+        warnings.warn(
+            f"the correction of MSVR has put {self.rho:.2g} of u's error there itself (rho, over the last {WINDOW} "
+            f"steps; gamma = {self.gamma:.3g}): above {THRESHOLD} it does harm. Take a smaller learning rate, more "
+            "blocks per step, a larger beta, or gamma=0 (SOX's moving average); docs/theory.md has the map",
+            CorrectionWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def _correction(c: Coefficients, v: Values) -> tuple[float, Tensor | None]:
     """gamma, and what it multiplies: g - g-, or J(w_t - w_{t-1})."""
     if c.jvp is not None:
         return float(c.jvp), v.jvp
-    if c.previous is None or v.previous is None:
+    if v.previous is None:
         return 0.0, None
-    return -float(c.previous), v.now - v.previous
+    gamma = 0.0  # a moving average by choice, whose estimator probes w_{t-1} all the same
+    if c.previous is not None:
+        gamma = -float(c.previous)
+    return gamma, v.now - v.previous

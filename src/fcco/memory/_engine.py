@@ -1,0 +1,373 @@
+"""MemoryEngine: the engine that weighs a batch by a table of the last output of every example."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from fcco._support import checks
+from fcco._support.interrupts import uninterrupted
+from fcco._support.parallel import rank_and_world, sum_over_ranks
+from fcco.data import Batch
+from fcco.data._source import Reader
+from fcco.memory._diagnostics import figures_of, followed, warn_if_stale
+from fcco.memory._exchange import Distinct, Fresh, broadcast_from_rank0, exchange
+from fcco.memory._forward import NetworkPass, counted_outputs
+from fcco.memory._loader import MemoryLoader
+from fcco.memory._output_gradients import Weigher
+from fcco.memory._period import choose_period
+from fcco.memory._sampler import gradient_sizes, renewed
+from fcco.memory._scoring import scored_table
+from fcco.memory._state import MemoryState
+from fcco.memory._strata import Strata
+from fcco.memory._table import Entries, OutputTable
+from fcco.memory.forms import Evaluation, form_of
+from fcco.memory.forms._form import sent
+from fcco.methods import OutputMemory
+from fcco.methods.estimators import Weights
+from fcco.objectives import OutputObjective
+from fcco.objectives._precision import working_dtype
+from fcco.solver._blocks import BlockTable
+from fcco.solver._diagnose import exact_figures
+from fcco.solver._engine import Engine, Parts, Probed, Renewal, Request, register_engine
+from fcco.solver._full_pass import FullPass
+from fcco.solver._gradients import NonFiniteError, finite_rows
+from fcco.solver._report import Diagnosis, Oracle
+from fcco.solver._transaction import Transaction
+
+
+class _Written(NamedTuple):
+    """The examples of a step, what they had in the table, and the outputs (U, ...) that took its place."""
+
+    distinct: Distinct
+    old: Entries
+    values: Tensor
+
+
+@final
+class MemoryEngine(Engine):
+    r"""Weighs a batch by exact coefficients c_k = dPhi/ds_k, F(w) = Phi(s_1(w), ..., s_n(w)), taken at the table.
+
+    ::
+
+        s_k = outputs of the drawn examples at w_t, written into the table
+        c_k = dPhi/ds_k at the table
+        v_k = c_k / (q_k B), capped and balanced
+        G   = sum_k v_k grad s_k(w_t)
+    """
+
+    state: MemoryState
+
+    def __init__(self, parts: Parts) -> None:
+        objective = parts.objective
+        assert isinstance(objective, OutputObjective)  # the table of refused pairs has seen to it
+        if parts.u0 is not None:
+            raise ValueError(f"u0 must be None for {parts.method.name}: it keeps outputs, not rows u")
+        self.method = parts.method
+        self._objective = objective
+        self._evaluator = parts.evaluator
+        self._counters = parts.counters
+        self._full_pass = parts.full_pass
+        self._raises = parts.raises
+        self._like = torch.empty(0, dtype=working_dtype(objective.model), device=parts.evaluator.device)
+        self.strata = Strata(objective.blocks, self._like.device)
+        self._weigher = Weigher(
+            self.settings,
+            self.strata,
+            # Of a query with a few items mostly one side is drawn, and has nothing to be set off against.
+            balances=objective.shift_invariant and not objective.shift_per_query,
+            by_length=objective.features,
+        )
+        nothing = torch.empty(0, dtype=torch.float64)
+        self.state = MemoryState(staleness=self._like.new_zeros(()), shares=[nothing] * len(self.strata))
+        self.state.period = self.settings.refresh or 0
+
+    @property
+    def settings(self) -> OutputMemory:
+        """Of the method."""
+        settings = self.method.memory
+        assert settings is not None
+        return settings
+
+    # ------------------------------------------------------------------ the step
+
+    def prepare(self, t: int, drawn: int) -> Renewal | None:
+        return None
+
+    def probe(self, request: Request, weights: Weights, transaction: Transaction) -> Probed:
+        batch = self._read(request)
+        self._evaluator.begin()
+        with self._evaluator.no_sync():
+            network = NetworkPass(self._evaluator, self._objective, batch, request.chunk)
+            fresh, work = self._outputs(network)
+            finite = finite_rows([fresh])
+            every = self._exchange(batch, fresh, finite)
+            written = self._write(request.t, every, work, transaction)
+            found = self._evaluate(written)
+            gradient = self._weigh(every, written, found.c)
+            # The solver takes the mean over ranks.
+            network.backward(weights.now * rank_and_world()[1] * gradient[every.mine])
+            self._add_param_gradients(found, weights.now)
+        samples = len(batch)
+        return Probed(
+            samples=samples,
+            oracle=Oracle(g=samples, j=samples),
+            seen=[],
+            finite=lambda: finite.all(),
+            blame=lambda: NonFiniteError("the gradient is not finite, though all outputs are", []),
+            commit=lambda: None,  # the entries are in the table, and the transaction knows the old ones
+            f=found.f,
+        )
+
+    def samples(self, request: Request) -> int:
+        return len(self._read(request))
+
+    def _read(self, request: Request) -> Batch:
+        batch = request.data[0]
+        if not isinstance(batch, Batch) or len(request.data) != 1:
+            got = ", ".join(type(item).__name__ for item in request.data)
+            raise TypeError(f"{self.method.name} takes one batch of solver.loader(...), got {got}")
+        is_drawn = batch.probability is not None and batch.weight is not None
+        if not is_drawn and batch.index is not None:
+            raise ValueError(
+                "batch.probability and batch.weight must be given: those of solver.loader(...) have them, and batches "
+                "of data.batch(ids, x) do without"
+            )
+        device = self._like.device
+        return batch.to(device, non_blocking=device.type == "cuda")  # the step waits later, once
+
+    def _outputs(self, network: NetworkPass) -> tuple[Tensor, int]:
+        """Outputs of the batch, and at the very first step the operations that they take."""
+        if self.state.period:
+            return network.outputs(), 0
+        return counted_outputs(network)
+
+    def _exchange(self, batch: Batch, fresh: Tensor, finite: Tensor) -> Fresh:
+        """What all ranks drew and saw, checked; a batch that somebody else drew is taken for a uniform draw."""
+        probability = batch.probability
+        weight = batch.weight
+        if probability is None or weight is None:
+            probability = torch.ones(len(batch), dtype=torch.float64, device=fresh.device)
+            weight = probability
+        every = exchange(batch.id, probability, weight, fresh, finite.all())
+        size = self._objective.data.num_examples
+        low = int(every.on_cpu.min())
+        high = int(every.on_cpu.max())
+        if low < 0 or high >= size:
+            raise ValueError(f"batch.id must be in 0..{size - 1}, got {low}..{high}")
+        if not every.finite:
+            bad = batch.id[~finite].tolist()
+            where = "on another rank"
+            if bad:
+                where = f"for example {checks.some(bad)}"
+            raise NonFiniteError(f"the output is not finite {where}", bad)
+        if batch.probability is None:
+            probability, weight = self.strata.uniform(every.id)
+            return Fresh(every.id, every.on_cpu, probability, weight, every.values, every.mine, True)
+        return every
+
+    def _write(self, t: int, every: Fresh, work: int, transaction: Transaction) -> _Written:
+        """Write the fresh outputs into the table; of an example that was drawn twice the last one stays."""
+        state = self.state
+        table = self._table(tuple(every.values.shape[1:]))
+        assert state.form is not None
+        if not state.period:
+            operations = int(sum_over_ranks(torch.tensor(work, device=table.device)))
+            draws = int(every.id.shape[0])
+            fraction = state.form.max_changed_fraction
+            state.period = choose_period(table.size, draws, state.form.cost(), operations, fraction)
+        distinct = every.distinct()
+        ids = sent(distinct.ids, table.device)
+        values = every.values[sent(distinct.last, table.device)]
+        old = table.read(ids)
+        transaction.on_failure(table.put_back, old)
+        table.write(ids, values, t)
+        return _Written(distinct, old, values)
+
+    @torch.no_grad()
+    def _evaluate(self, written: _Written) -> Evaluation:
+        """c of each draw's example at the table."""
+        state = self.state
+        assert state.form is not None
+        found = state.form.evaluate(written.distinct.ids, state.rows, written.old)
+        state.rows = found.rows
+        return found._replace(c=found.c[sent(written.distinct.place, found.c.device)])
+
+    def _table(self, shape: tuple[int, ...]) -> OutputTable:
+        """The table, made when the shape of an output is known."""
+        table = self.state.table
+        if table is None:
+            size = self._objective.data.num_examples
+            table = OutputTable.empty(size, shape, like=self._like, counted=self.strata.counted)
+            self._take_over(table)
+        if table.shape != shape:
+            raise ValueError(f"outputs must keep the shape {table.shape}, got {shape}")
+        return table
+
+    def _take_over(self, table: OutputTable) -> None:
+        form = form_of(self._objective, table)
+        self.state.take_over(table, form, form.start_rows())
+
+    @torch.no_grad()
+    def _weigh(self, every: Fresh, written: _Written, c: Tensor) -> Tensor:
+        """The output gradient (K, ...) of every draw, and what the step says of the table."""
+        state = self.state
+        assert state.table is not None
+        found = self._weigher.weigh(state.table, every.id, every.probability, every.weight, c, state.total)
+        state.figures = figures_of(written.old, written.values, found.share)
+        state.staleness = followed(state.staleness, state.figures)
+        return found.v
+
+    def _add_param_gradients(self, found: Evaluation, weight: float) -> None:
+        """Add the gradients of the objective's own parameters to ``p.grad``.
+
+        A parameter that each block has for itself matters to one of those seen, not to the mean over them: it is
+        brought to the scale that it has once all were seen, like the output gradients.
+        """
+        assert self.state.form is not None
+        m = self._objective.num_blocks
+        for p, gradient in zip(self.state.form.objective_params, found.param_gradients, strict=True):
+            part = weight
+            if p.dim() and p.shape[0] == m:
+                part = weight * found.f.shape[0] / m
+            gradient = part * gradient.to(p.dtype)
+            if p.grad is None:
+                p.grad = gradient
+            else:
+                p.grad = p.grad + gradient
+
+    # ------------------------------------------------------------------ the whole table
+
+    def after_step(self, t: int, stacklevel: int) -> None:
+        """Evaluate the whole table and renew the probabilities, where it is time to."""
+        if t - self.state.refreshed >= self.state.period:
+            self._refresh(t, self.settings.renewal)
+            warn_if_stale(self.state, t, stacklevel + 1)
+
+    @torch.no_grad()
+    def _refresh(self, t: int, renewal: float) -> None:
+        state = self.state
+        assert state.form is not None
+        assert state.table is not None
+        found = state.form.evaluate_all(state.rows)
+        seen = None
+        if state.table.missing:
+            seen = state.table.seen
+        shares = []
+        for share, members in zip(state.shares, self.strata.members, strict=True):
+            size = broadcast_from_rank0(gradient_sizes(found.c, members, seen))
+            shares.append(renewed(share, size, renewal))
+        with uninterrupted():
+            state.rows = found.rows
+            state.total = found.c.clamp(min=0).sum(0)
+            state.shares = shares
+            state.refreshed = t
+
+    def score(self, reader: Reader, chunk: int) -> None:
+        """The scoring pass: the output of every example at the weights as they are."""
+        t = self._counters.t
+        table = scored_table(self._evaluator, self._objective, self._table_copy, reader, chunk, t, self._raises)
+        with uninterrupted():
+            self._take_over(table)
+        size = self._objective.data.num_examples
+        self._counters.charge(size, Oracle(g=size))
+        self._refresh(t, renewal=1.0)
+
+    def _table_copy(self, shape: tuple[int, ...]) -> OutputTable:
+        """A table to write into: the one that there is stays as it is."""
+        if self.state.table is not None:
+            return self.state.table.copy()
+        size = self._objective.data.num_examples
+        return OutputTable.empty(size, shape, like=self._like, counted=self.strata.counted)
+
+    # ------------------------------------------------------------------ loaders and figures
+
+    def loader(
+        self,
+        blocks: int | None,
+        samples: int | None,
+        *,
+        seed: int,
+        steps_per_epoch: int | None,
+        num_workers: int,
+        pin_memory: bool,
+    ) -> MemoryLoader:
+        if self._objective.features:
+            warnings.warn(
+                "the output memory does not pay for features: contrastive losses end far lower with fcco.sox, since "
+                "what is drawn flees from where the others were (docs/memory.md)",
+                stacklevel=3,
+            )
+        return MemoryLoader(
+            self,
+            self._objective.blocks,
+            blocks,
+            samples,
+            seed=seed,
+            steps_per_epoch=steps_per_epoch,
+            num_workers=num_workers,
+            pin_memory=pin_memory,
+            dtype=self._objective.input_dtype(),
+        )
+
+    @property
+    def shares(self) -> list[Tensor]:
+        """h of each stratum, of which the next draws are made."""
+        return self.state.shares
+
+    def diagnose(self, full_pass: FullPass | None, z: list[Tensor] | None) -> Diagnosis:
+        chosen = full_pass
+        if chosen is None:
+            chosen = self._full_pass
+        assert chosen is not None  # ready objectives have one
+        evaluator = self._evaluator
+        like = torch.empty(0, dtype=evaluator.dtype, device=evaluator.device)
+        objective = self._objective
+        rows = BlockTable.empty(
+            objective.num_blocks, objective.dim, like=like, log_domain=evaluator.log_domain, decays=False
+        )
+        return exact_figures(evaluator, rows, chosen, z)
+
+    def rows(self) -> Tensor:
+        raise RuntimeError(f"{self.method.name} keeps outputs, not rows u")
+
+    # ------------------------------------------------------------------ resuming
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        sizes = self.strata.sizes
+        if len(state["shares"]) != len(sizes):
+            raise ValueError(f"the state has {len(state['shares'])} strata, this memory {len(sizes)}")
+        for share, size in zip(state["shares"], sizes, strict=True):
+            if share.shape[0] not in (0, size):
+                raise ValueError(f"the state has a stratum of {share.shape[0]} examples, the data of {size}")
+        if state["values"] is None:
+            return
+        size = self._objective.data.num_examples
+        shape = tuple(state["values"].shape[1:])
+        if state["values"].shape[0] != size or state["written"].shape != (size,):
+            raise ValueError(f"the state is of {state['values'].shape[0]} examples, the data has {size}")
+        form = form_of(self._objective, OutputTable.empty(size, shape, like=self._like))
+        wanted = [tuple(rows.shape) for rows in form.start_rows()]
+        found = [tuple(rows.shape) for rows in state["rows"]]
+        if wanted != found:
+            raise ValueError(f"the state is of another objective: its rows have shapes {found}, not {wanted}")
+
+    def after_load(self) -> None:
+        state = self.state
+        if self.settings.refresh is not None:
+            state.period = self.settings.refresh
+        if state.values is None or state.written is None:
+            return
+        state.values = state.values.to(self._like.dtype)
+        table = OutputTable(state.values, state.written, self.strata.counted)
+        state.take_over(table, form_of(self._objective, table), state.rows)
+
+
+def _make(parts: Parts) -> Engine:
+    return MemoryEngine(parts)
+
+
+register_engine(memory=True, factory=_make)

@@ -1,0 +1,76 @@
+"""MemoryState: what the output memory carries between steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+from torch import Tensor
+
+from fcco.memory._table import OutputTable
+from fcco.memory.forms import Form
+from fcco.solver._state import derived, saved
+
+
+class Figures(NamedTuple):
+    """What the last step saw; () tensors, no device waits for them.
+
+    Args:
+        known: how many of the drawn examples had an entry.
+        change: root mean square of fresh - stored output over these.
+        spread: root mean square of their stored outputs about the mean.
+        capped: the share of the output gradients that were capped.
+    """
+
+    known: int
+    change: Tensor
+    spread: Tensor
+    capped: Tensor
+
+
+@final
+@dataclass
+class MemoryState:
+    """The record of the output memory. Entries of the table are written in place, everything else is replaced.
+
+    Args:
+        staleness: () running mean of |fresh - stored| over the spread of the stored outputs.
+        shares: for each stratum h (n,), on the CPU, of which the next draws are made; (0,): not known yet.
+        values: (N, ...) the table's outputs; None: before the first step.
+        written: (N,) when each was written, -1: never.
+        rows: what the form remembers.
+        total: what the upward output gradients add up to in the whole table, a number per column.
+        refreshed: the step of the last evaluation of the whole table.
+        period: steps between two of them; 0: to be chosen at the first step.
+        table: ``values`` and ``written`` as a table; ``form``: F as a function of it.
+        figures: of the last step; None: before it.
+        warned: that the table is stale; once is enough.
+    """
+
+    staleness: Tensor = saved()
+    shares: list[Tensor] = saved()
+    values: Tensor | None = saved(default=None)
+    written: Tensor | None = saved(default=None)
+    rows: list[Tensor] = saved(default_factory=list)
+    total: Tensor | None = saved(default=None)
+    refreshed: int = saved(default=0)
+    period: int = saved(default=0)
+    table: OutputTable | None = derived(default=None)
+    form: Form | None = derived(default=None)
+    figures: Figures | None = derived(default=None)
+    warned: bool = derived(default=False)
+
+    def after_load(self) -> None:
+        self.shares = [share.cpu() for share in self.shares]
+        self.table = None
+        self.form = None
+        self.figures = None
+        self.warned = False
+
+    def take_over(self, table: OutputTable, form: Form, rows: list[Tensor]) -> None:
+        """Another table in the place of this one."""
+        self.values = table.values
+        self.written = table.written
+        self.rows = rows
+        self.table = table
+        self.form = form

@@ -1,0 +1,59 @@
+"""Strata: the kinds of examples of which a fixed number is drawn per step."""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fcco.data import Blocks
+from fcco.memory._table import OutputTable
+
+
+@final
+class Strata:
+    """The two classes where the data have one label, else all examples together.
+
+    Args:
+        blocks: of the objective.
+        device: where the table is.
+
+    Attributes:
+        members: a tensor (n,) of example ids per stratum, on the table's device; ``on_cpu``: there.
+        mask: (S, N) bool, who is in which.
+        counted: (N,) bool, who is in any.
+    """
+
+    def __init__(self, blocks: Blocks, device: torch.device) -> None:
+        found = blocks.strata()
+        self.members = [ids.to(device) for ids in found]
+        self.on_cpu = [ids.cpu() for ids in found]
+        self.mask = torch.zeros(len(found), blocks.data.num_examples, dtype=torch.bool, device=device)
+        for mask, ids in zip(self.mask, self.members, strict=True):
+            mask[ids] = True
+        self.counted = self.mask.any(0)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many examples each has."""
+        return [int(ids.shape[0]) for ids in self.on_cpu]
+
+    def shares_seen(self, table: OutputTable) -> Tensor:
+        """(S,) the share of each stratum that has an entry in the table."""
+        return torch.stack([table.seen_at(ids).double().mean() for ids in self.members])
+
+    def uniform(self, id: Tensor) -> tuple[Tensor, Tensor]:
+        """q (K,) and 1/B (K,) of examples that somebody else drew: taken for uniform draws from their strata.
+
+        Those in no stratum count nothing.
+        """
+        inside = self.mask[:, id].double()  # (S, K)
+        size = torch.tensor(self.sizes, dtype=torch.float64, device=id.device)
+        drawn = inside.sum(1).clamp(min=1.0)
+        outside = ~self.counted[id]
+        probability = ((1.0 / size) @ inside).masked_fill(outside, 1.0)
+        return probability, (1.0 / drawn) @ inside

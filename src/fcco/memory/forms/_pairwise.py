@@ -1,0 +1,326 @@
+"""PairwiseForm: F as a function of the table, for objectives that compare examples of one class with others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fcco.data import PointBlocks
+from fcco.data._draws import exact_dtype
+from fcco.memory._table import Entries, OutputTable
+from fcco.memory.forms._form import (
+    BlockShares,
+    Evaluation,
+    Form,
+    Outer,
+    OuterValues,
+    TableObjective,
+    add_to,
+    example_weights,
+    joined,
+    sent,
+)
+from fcco.memory.forms._kernels import Kernel, Others, extremes
+
+_PAIRS = 1 << 22  # of one piece, where a step's others are set against all anchors one by one
+
+
+@final
+@dataclass(frozen=True)
+class View:
+    """One task: its anchors are compared with its others.
+
+    Args:
+        column: of the outputs.
+        blocks: (A,) the anchors' blocks.
+        anchors: (A,) their examples.
+        others: (P,) the examples that the means run over.
+        share: (P, C) how much each counts in each component of g, once all were seen.
+        same_class: (P,) bool, which of the others are of the anchors' class.
+        anchor_at: (N,) on the CPU: where an example stands among the anchors, -1: it does not; ``other_at``: among
+            the others.
+    """
+
+    column: int
+    blocks: Tensor
+    anchors: Tensor
+    others: Tensor
+    share: Tensor
+    same_class: Tensor
+    anchor_at: Tensor
+    other_at: Tensor
+
+
+@final
+@dataclass(frozen=True)
+class _Present:
+    """Those of a view that were seen.
+
+    Args:
+        anchors: places among the view's anchors (a slice: all); ``others``: among its others.
+        a: their scores, times sigma; ``s``: the others'.
+        w: (P, C) the others' weights: those seen of a class stand for all of it.
+    """
+
+    anchors: Tensor | slice
+    others: Tensor | slice
+    a: Tensor
+    s: Tensor
+    w: Tensor
+
+    @property
+    def comparable(self) -> bool:
+        """Whether there is someone to compare, and someone to compare with."""
+        return self.a.numel() > 0 and self.s.numel() > 0
+
+
+@final
+class PairwiseForm(Form):
+    r""":math:`\Phi(s) = \frac1m \sum_a f_a(\log \sum_o w_o k(\sigma (s_o - s_a)))`, task by task.
+
+    Rows are log g (A, C), a tensor per task; of an anchor that has not been compared with anyone yet: inf.
+
+    Args:
+        objective: gives f, its ``outer``.
+        blocks: who is compared with whom; sigma is -1 where the blocks are the negatives.
+        kernel: k.
+        table: where s comes from.
+        same_class_only: for each component of g, whether it runs over the anchors' class alone.
+    """
+
+    def __init__(
+        self,
+        objective: TableObjective,
+        blocks: PointBlocks,
+        kernel: Kernel,
+        table: OutputTable,
+        same_class_only: tuple[bool, ...] = (False,),
+    ) -> None:
+        self._kernel = kernel
+        self._table = table
+        self._sign = -1
+        if blocks.positive:
+            self._sign = 1
+        self._has_own_class = blocks.include_own_class
+        self._is_weighted = blocks.data.weight is not None
+        self._components = len(same_class_only)
+        self._views = views_of(blocks, table.device, same_class_only)
+        self._outer = Outer(objective)
+        self._shares = BlockShares(blocks, table.device)
+        self.objective_params = self._outer.params
+
+    def cost(self) -> int:
+        return sum(self._kernel.cost(view.anchors.shape[0], view.others.shape[0]) for view in self._views)
+
+    def start_rows(self) -> list[Tensor]:
+        return [view.share.new_full((view.anchors.shape[0], self._components), torch.inf) for view in self._views]
+
+    def evaluate_all(self, rows: list[Tensor]) -> Evaluation:
+        c = torch.zeros_like(self._table.values)
+        values: list[Tensor] = []
+        gradients = [torch.zeros_like(p) for p in self.objective_params]
+        new_rows: list[Tensor] = []
+        for view, old_rows in zip(self._views, rows, strict=True):
+            there = self._present(view)
+            if not there.comparable:
+                new_rows.append(old_rows)
+                continue
+            log_g, slope = self._kernel.rows(there.a, there.s, there.w)
+            found = self._weigh(view, there, log_g)
+            column = self._column(c, view)
+            by_anchor = (found.slope * slope).sum(1).to(c.dtype)
+            column.index_add_(0, view.anchors[there.anchors], by_anchor, alpha=-self._sign)
+            by_other = (self._kernel.columns(there.s, there.a, log_g, found.slope) * there.w).sum(1)
+            column.index_add_(0, view.others[there.others], by_other.to(c.dtype), alpha=self._sign)
+            values.append(found.f)
+            add_to(gradients, found.param_gradients)
+            fresh = old_rows.clone()
+            fresh[there.anchors] = log_g.to(fresh.dtype)
+            new_rows.append(fresh)
+        return Evaluation(c, joined(values, c), gradients, new_rows)
+
+    def evaluate(self, ids: Tensor, rows: list[Tensor], old: Entries | None = None) -> Evaluation:
+        """c of the examples (K,), whose outputs are fresh; the rows of the others' anchors are the last known.
+
+        Who of them is what is found on the CPU: where ``ids`` are there, no device waits.
+        """
+        c = self._table.values.new_zeros(ids.shape[0], *self._table.shape)
+        values: list[Tensor] = []
+        gradients = [torch.zeros_like(p) for p in self.objective_params]
+        new_rows: list[Tensor] = []
+        for view, old_rows in zip(self._views, rows, strict=True):
+            there = self._present(view)
+            if not there.comparable:
+                new_rows.append(old_rows)
+                continue
+            found, fresh = self._evaluate_view(view, there, ids, old_rows.clone(), self._column(c, view))
+            values.append(found.f)
+            add_to(gradients, found.param_gradients)
+            new_rows.append(fresh)
+        return Evaluation(c, joined(values, c), gradients, new_rows)
+
+    def _evaluate_view(
+        self, view: View, there: _Present, ids: Tensor, rows: Tensor, column: Tensor
+    ) -> tuple[OuterValues, Tensor]:
+        """f and the new rows; c of the examples is added to ``column`` (K,)."""
+        mine, anchor = self._drawn(view.anchor_at, ids)
+        theirs, other = self._drawn(view.other_at, ids)
+        slope = None
+        if mine.numel():
+            at = _among(there.anchors, anchor)
+            log_g, slope = self._kernel.rows(there.a[at], there.s, there.w)
+            rows[anchor] = log_g.to(rows.dtype)
+        if self._table.filling:
+            self._fill_first_rows(rows, there)
+        log_g = rows[there.anchors].to(there.w.dtype)
+        if theirs.numel():
+            fresh = _among(there.others, other)
+            s_fresh = there.s[fresh]
+            w_fresh = there.w[fresh]
+            # An anchor's row may be old: it is at least what a fresh example alone contributes.
+            least = self._largest(view, other, Others(s_fresh, w_fresh), there.a)
+            log_g = torch.maximum(log_g, least.to(log_g.dtype))
+        found = self._weigh(view, there, log_g)
+        if slope is not None:
+            by_anchor = (found.slope[at] * slope).sum(1)
+            column.index_add_(0, mine, by_anchor.to(column.dtype), alpha=-self._sign)
+        if theirs.numel():
+            by_other = (self._kernel.columns(s_fresh, there.a, log_g, found.slope) * w_fresh).sum(1)
+            column.index_add_(0, theirs, by_other.to(column.dtype), alpha=self._sign)
+        return found, rows
+
+    # ------------------------------------------------------------------ parts
+
+    def _drawn(self, places: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Which of the examples (K,) have a place in a list, and these places; found on the CPU, (B,) on the device."""
+        place = places[ids.cpu()]
+        there = (place >= 0).nonzero()[:, 0]
+        return sent(there, self._table.device), sent(place[there], self._table.device)
+
+    def _fill_first_rows(self, rows: Tensor, there: _Present) -> None:
+        """Rows of the anchors that were seen before there was anyone to compare them with, in place."""
+        new = rows[there.anchors].isinf().any(1).nonzero()[:, 0]
+        if not new.numel():
+            return
+        places = new
+        if isinstance(there.anchors, Tensor):
+            places = there.anchors[new]
+        rows[places] = self._kernel.rows(there.a[new], there.s, there.w)[0].to(rows.dtype)
+
+    def _largest(self, view: View, places: Tensor, others: Others, a: Tensor) -> Tensor:
+        """log of the most that one of the others, at the places (Q,), contributes to each anchor (A, C)."""
+        if self._is_weighted:  # the ends of a class do not stand for all of it
+            size = max(1, _PAIRS // max(1, others.s.shape[0]))
+            return torch.cat([self._kernel.largest(others, some) for some in a.split(size)])
+        same_class = None
+        if self._has_own_class:
+            same_class = view.same_class[places]
+        return self._kernel.largest(extremes(others.s, others.w, same_class), a)
+
+    def _scores(self, view: View, examples: Tensor) -> Tensor:
+        """sigma s of the examples, in the view's column."""
+        return self._sign * self._column(self._table.values, view)[examples].to(view.share.dtype)
+
+    def _column(self, c: Tensor, view: View) -> Tensor:
+        if c.dim() == 1:
+            return c
+        return c[:, view.column]
+
+    def _present(self, view: View) -> _Present:
+        if not self._table.missing:
+            everyone = slice(None)
+            a = self._scores(view, view.anchors)
+            return _Present(everyone, everyone, a, self._scores(view, view.others), view.share)
+        seen = self._table.seen
+        anchors = seen[view.anchors].nonzero()[:, 0]
+        others = seen[view.others].nonzero()[:, 0]
+        a = self._scores(view, view.anchors[anchors])
+        s = self._scores(view, view.others[others])
+        return _Present(anchors, others, a, s, _weights(view, others))
+
+    def _weigh(self, view: View, there: _Present, log_g: Tensor) -> OuterValues:
+        """f (A,), what F gains per unit of log g (A, C), and the gradients of the objective's own parameters."""
+        blocks = view.blocks[there.anchors]
+        share = self._shares.at(blocks, complete=not self._table.missing)
+        return self._outer.at(blocks, log_g, share)
+
+
+def _weights(view: View, present: Tensor) -> Tensor:
+    """Weights of the others at the places: those seen of a class stand for all of it."""
+    every = view.share.amax(1)  # the component that runs over both classes
+    total = every.new_zeros(2).index_add(0, view.same_class.long(), every)
+    same_class = view.same_class[present].long()
+    there = torch.zeros_like(total).index_add(0, same_class, every[present])
+    factor = torch.where(there > 0, total / there, 0.0)
+    return view.share[present] * factor[same_class].unsqueeze(1)
+
+
+def _places(examples: Tensor, size: int) -> Tensor:
+    """(N,) on the CPU: where each example stands in a list, -1: it does not."""
+    place = torch.full((size,), -1)
+    place[examples.cpu()] = torch.arange(examples.shape[0])
+    return place
+
+
+def _among(some: Tensor | slice, places: Tensor) -> Tensor:
+    """Where the places stand in ``some`` of them (a slice: all), in growing order."""
+    if isinstance(some, slice):
+        return places
+    return torch.searchsorted(some, places)
+
+
+def views_of(blocks: PointBlocks, device: torch.device, same_class_only: tuple[bool, ...]) -> list[View]:
+    """A view per task that has blocks."""
+    all_ids = blocks.arange(blocks.data.num_examples)
+    worth = example_weights(blocks, device)
+    views = []
+    for task in blocks.tasks.used.tolist():
+        number = torch.tensor([task], device=blocks.device)
+        positive, negative = blocks.tasks.at(number, all_ids)
+        other_class = positive[0]
+        if blocks.positive:
+            other_class = negative[0]
+        mine = (blocks.block_task == task).nonzero()[:, 0]
+        anchors = blocks.block_example[mine]
+        others = other_class.nonzero()[:, 0]
+        same_class = torch.zeros_like(others, dtype=torch.bool)
+        if blocks.include_own_class:
+            others = torch.cat([anchors, others])
+            same_class = torch.cat([torch.ones_like(anchors, dtype=torch.bool), same_class])
+        others = others.to(device)
+        same_class = same_class.to(device)
+        share = worth[others] / worth[others].sum()
+        # Exponents of thousands keep no digits in single precision.
+        columns = [torch.where(same_class, share, 0.0) if only else share for only in same_class_only]
+        views.append(
+            View(
+                column=task,
+                blocks=mine.to(device),
+                anchors=anchors.to(device),
+                others=others,
+                share=torch.stack(columns, 1).to(exact_dtype(device)),
+                same_class=same_class,
+                anchor_at=_places(anchors, all_ids.shape[0]),
+                other_at=_places(others, all_ids.shape[0]),
+            )
+        )
+    return views
+
+
+def pairwise_form(
+    objective: TableObjective,
+    blocks: PointBlocks,
+    kernel: Kernel | None,
+    table: OutputTable,
+    same_class_only: tuple[bool, ...] = (False,),
+) -> PairwiseForm | None:
+    """The form, where the loss has a kernel and the outputs a score per task; arguments as of the class."""
+    shape: tuple[int, ...] = ()
+    if blocks.num_tasks > 1:
+        shape = (blocks.num_tasks,)
+    if kernel is None or table.shape != shape:
+        return None
+    return PairwiseForm(objective, blocks, kernel, table, same_class_only)
