@@ -121,6 +121,7 @@ def test_a_model_compiled_in_place_takes_the_same_steps(name):
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the default backend needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.filterwarnings("ignore:Skipping serialization of")  # torch 2.6, of its own settings
 @pytest.mark.parametrize("name", ["sox", "msvr-v1", "msvr-v2", "msvr-v3"])
 def test_a_model_compiled_by_the_default_backend_takes_the_same_steps(name):
     close(run(torch.compile(Own()), name), run(Own(), name))
