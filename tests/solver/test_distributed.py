@@ -58,6 +58,11 @@ def test_two_ranks_equal_one_with_options(option, pair):
     assert_close(pair.run(ranks.train, name="msvr-v2", **option), ranks.train("msvr-v2", **option))
 
 
+def test_ranks_with_unequal_data_renew_the_reference_together(pair):
+    """A pass takes 20 samples here and 40 there, a step 6 on each: five steps to an epoch."""
+    assert pair.run(ranks.renew_per_epoch) == [[1] * 5 + [6] * 5 + [11]] * 2
+
+
 MOVED = ("sox", "soap", "msvr-v1", "msvr-v2", "msvr-v3", "variant-v2")
 
 
