@@ -32,17 +32,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from fcco.memory._memory import phi_of
+from fcco.memory._pairs import PairPhi
+from fcco.sampling import Average, BlockLoader, ExampleLoader, PointLoader
+from fcco.sampling.loader import Loader
 from torch import Tensor, nn
 from torch.nn import functional
 
 import fcco
 from fcco.memory import MemoryLoader, OutputMemory, OutputTable
-from fcco.memory._memory import phi_of
-from fcco.memory._pairs import PairPhi
 from fcco.objectives import AveragePrecision, GlobalContrastive, MultiTaskAUC, PartialAUC, PNormPush, SquaredHinge
 from fcco.objectives._base import OutputObjective
-from fcco.sampling import Average, BlockLoader, ExampleLoader, PointLoader
-from fcco.sampling.loader import Loader
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "memory"
 POSITIVES, EXAMPLES, CLASS = 1200, 20000, 6

@@ -19,15 +19,15 @@ from functools import partial
 from typing import Any
 
 import torch
+from fcco.memory._features import ContrastivePhi
+from fcco.sampling import Average, BlockLoader, ExampleLoader, PointLoader
+from fcco.sampling.loader import Loader
 from torch import Tensor, nn
 
 import fcco
 from fcco.memory import Memory
-from fcco.memory._features import ContrastivePhi
 from fcco.objectives import AveragePrecision, GlobalContrastive, MultiTaskAUC, PartialAUC
 from fcco.objectives._base import OutputObjective
-from fcco.sampling import Average, BlockLoader, ExampleLoader, PointLoader
-from fcco.sampling.loader import Loader
 
 POSITIVES, NEGATIVES = 16, 64
 KINDS: dict[str, tuple[int, ...]] = {  # and the shape of an output

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
+from fcco.memory._memory import Memory, phi_of
+from fcco.memory._settings import OutputMemory
 from memory import SETTINGS, data
 from torch import Tensor
 
 import fcco
 from fcco.memory import MemoryLoader
-from fcco.memory._memory import Memory, phi_of
-from fcco.memory._settings import OutputMemory
 
 MEMORIES = {
     "memory, uniform draws": OutputMemory(importance=0.0, cap=None, balance=False),

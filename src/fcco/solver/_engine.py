@@ -1,4 +1,4 @@
-"""Engine: turns a batch into a gradient. Two of them stand behind this protocol, tracked blocks and the output memory."""
+"""Engine: turns a batch into a gradient. Two stand behind this protocol: tracked blocks and the output memory."""
 
 from __future__ import annotations
 
@@ -151,8 +151,8 @@ class Engine(ABC):
     @abstractmethod
     def loader(
         self,
-        blocks: int | None,
-        samples: int | None,
+        blocks: int,
+        samples: int,
         *,
         seed: int,
         steps_per_epoch: int | None,
