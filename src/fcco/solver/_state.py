@@ -96,7 +96,7 @@ def fork(record: _Record) -> _Record:
 
 
 @functools.cache
-def _nested_fields(kind: type) -> tuple[str, ...]:
+def _nested_fields(kind: Any) -> tuple[str, ...]:
     return tuple(name for name, layout in _saved_fields(kind) if layout is Layout.NESTED)
 
 
