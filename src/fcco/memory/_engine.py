@@ -31,7 +31,7 @@ from fcco.methods.estimators import Weights
 from fcco.objectives import OutputObjective
 from fcco.objectives._precision import working_dtype
 from fcco.solver._blocks import BlockTable
-from fcco.solver._diagnose import exact_figures
+from fcco.solver._diagnose import exact_figures, exact_values
 from fcco.solver._engine import Engine, Parts, Probed, Renewal, Request, register_engine
 from fcco.solver._full_pass import FullPass
 from fcco.solver._gradients import NonFiniteError, finite_rows
@@ -94,7 +94,7 @@ class MemoryEngine(Engine):
 
     # ------------------------------------------------------------------ the step
 
-    def prepare(self, t: int, drawn: int) -> Renewal | None:
+    def prepare(self, request: Request) -> Renewal | None:
         return None
 
     def probe(self, request: Request, weights: Weights, transaction: Transaction) -> Probed:
@@ -318,7 +318,7 @@ class MemoryEngine(Engine):
         """h of each stratum, of which the next draws are made."""
         return self.state.shares
 
-    def diagnose(self, full_pass: FullPass | None, z: list[Tensor] | None) -> Diagnosis:
+    def diagnose(self, full_pass: FullPass | None, z: list[Tensor] | None, gradient: bool) -> Diagnosis:
         chosen = full_pass
         if chosen is None:
             chosen = self._full_pass
@@ -329,6 +329,8 @@ class MemoryEngine(Engine):
         rows = BlockTable.empty(
             objective.num_blocks, objective.dim, like=like, log_domain=evaluator.log_domain, decays=False
         )
+        if not gradient:
+            return exact_values(evaluator, rows, chosen)
         return exact_figures(evaluator, rows, chosen, z)
 
     def rows(self) -> Tensor:
