@@ -20,12 +20,21 @@ from torch import Tensor
 
 from fcco.lab.config import TrainConfig
 from fcco.lab.parts import build
-from fcco.solver._full_pass import full_values
+from fcco.lab.passes import ComposedPass, FullPass
+from fcco.objectives import MultiTaskAUC
 
 
 def endless(loader: Any) -> Iterator[Any]:
     while True:
         yield from loader
+
+
+def full_values(objective: MultiTaskAUC, full_pass: FullPass) -> Tensor:
+    """g (m, dim): the rows of a pass, added up per block."""
+    total = torch.zeros(objective.num_blocks, objective.dim)
+    for batch in full_pass():
+        total.index_add_(0, batch.index, objective(batch.index, batch))
+    return total
 
 
 def size(x: Tensor) -> float:
@@ -40,24 +49,25 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     started = time.perf_counter()
-    parts = build(TrainConfig(dataset="digits", model="resnet18", method="sox", lr=0.002, samples_per_block=32, seed=0))
+    parts = build(TrainConfig(dataset="digits", model="resnet18", method="sox", lr=0.002, samples=32, seed=0))
     solver, draws = parts.solver, endless(parts.loader)
     for _ in range(given.steps):
-        solver.step(*next(draws))
-    evaluator, table = solver._evaluator, solver.table
-    total, squares = torch.zeros(2, table.num_blocks, table.dim)
-    count = torch.zeros(table.num_blocks, 1)
+        solver.step(next(draws))
+    objective = solver.objective
+    composed = ComposedPass(objective.blocks, blocks=parts.config.blocks, samples=32, seed=0)
+    total, squares = torch.zeros(2, objective.num_blocks, objective.dim)
+    count = torch.zeros(objective.num_blocks, 1)
     with torch.no_grad():
         passes = {
-            "composed": full_values(evaluator, table, parts.exact_pass)[0],
-            "plain": full_values(evaluator, table, parts.loader.full_pass)[0],
+            "composed": full_values(objective, composed),
+            "plain": full_values(objective, objective.full_pass),
         }
         for _ in range(given.draws):
-            index, batch = next(draws)
-            g = evaluator.inner(index, (batch,))
-            total[index] += g
-            squares[index] += g.square()
-            count[index] += 1
+            batch = next(draws)
+            g = objective(batch.index, batch)
+            total[batch.index] += g
+            squares[batch.index] += g.square()
+            count[batch.index] += 1
     mean = total / count
     error = ((squares / count - mean.square()).clamp(min=0) / count).sqrt()
     found = {

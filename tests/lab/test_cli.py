@@ -52,7 +52,7 @@ def line(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 2) -> str:
     (["train", "--samples", "1"], "samples must be at least 2"),
     (["train", "--samples", "0"], "--samples must be >= 1"),
     (["train", "--total-samples", "0"], "--total-samples must be >= 1"),
-    (["train", "--samples-per-block", "8"], "did you mean --samples?"),
+    (["train", "--samples-per-block", "8"], "--samples-per-block"),
     (["train", "--method", "soap", "--nesterov"], "soap has no momentum"),
     (["train", "--eval-examples", "5"], "--eval-examples 5 are too few"),
     (["train", "--epochs", "0"], "--epochs must be > 0"),

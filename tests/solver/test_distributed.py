@@ -158,7 +158,7 @@ def test_each_rank_has_its_own_blocks(pair):
     ("function", "says"),
     [
         (ranks.too_few_blocks, "num_blocks must be at least the number of ranks 2, got 1"),
-        (ranks.uneven_sampler, "blocks_per_step must be a multiple of the 2 ranks, got 3"),
+        (ranks.uneven_sampler, "blocks must be a multiple of the 2 ranks, got 3"),
     ],
 )
 def test_what_two_ranks_cannot_share(function, says, pair):

@@ -24,7 +24,7 @@ from fcco.lab.datasets import DataError, DataMissing
 from fcco.lab.demo import DemoConfig, run_demo
 from fcco.lab.errors import Diverged, Interrupted, LabError, in_words, nearest, one_line
 from fcco.lab.reproduce import ReproduceCommand, run_reproduce
-from fcco.lab.sweep import SweepCommand, run_sweep
+from fcco.lab.sweeping import SweepCommand, run_sweep
 from fcco.lab.training import TrainCommand, file_defaults, run_train, train_defaults
 
 Defaults = Callable[[Sequence[str]], Any]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import json
 import math
@@ -108,7 +107,7 @@ class TrainConfig:
     """CPU threads; 0: one for mlp and linear (more of them cost more than they save on a busy machine), torch's own
     choice for the others. Bits may depend on it."""
     tensorboard: bool = True
-    """Write TensorBoard events beside metrics.jsonl, where the package is installed."""
+    """Write TensorBoard events next to metrics.jsonl, where the package is installed."""
     checkpoint_seconds: float = 60.0
     """Seconds between checkpoints."""
 
@@ -179,19 +178,24 @@ def from_values(kind: type[Config], values: Mapping[str, Any], where: str) -> Co
             raise LabError(f"{where}: unknown setting {name!r}{nearest(name, known)}")
         if not _fits(value, hints[name]):
             raise LabError(f"{where}: {name} must be {_named(hints[name])}, got {value!r}")
-    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return kind(**{name: _as(hints[name], value) for name, value in plain.items()})
+    return kind(**{name: _as(hints[name], value) for name, value in values.items()})
 
 
 def _as(hint: Any, value: Any) -> Any:
     kinds = _kinds(hint)
+    if isinstance(value, list):
+        return tuple(value)
     if isinstance(value, int) and not isinstance(value, bool) and float in kinds and int not in kinds:
         return float(value)
-    return Path(value) if isinstance(value, str) and Path in kinds else value
+    if isinstance(value, str) and Path in kinds:
+        return Path(value)
+    return value
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if get_origin(hint) in (Union, UnionType):
+        return get_args(hint)
+    return (hint,)
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -205,9 +209,13 @@ def _fits_one(value: Any, kind: Any) -> bool:
         return isinstance(value, (list, tuple)) and all(_fits(item, get_args(kind)[0]) for item in value)
     if kind is NoneType:
         return value is None
-    if kind in (int, float):
-        return not isinstance(value, bool) and isinstance(value, (int,) if kind is int else (int, float))
-    return isinstance(value, str if kind is Path else kind)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind is Path:
+        return isinstance(value, str)
+    return isinstance(value, kind)
 
 
 def _named(hint: Any) -> str:
@@ -224,15 +232,16 @@ def _named(hint: Any) -> str:
 
 def as_values(config: Any) -> dict[str, Any]:
     """A configuration as a flat dictionary of plain values."""
-    return {
-        field.name: str(value) if isinstance(value := getattr(config, field.name), Path) else value
-        for field in dataclasses.fields(config)
-    }
+    values = {}
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, Path):
+            value = str(value)
+        values[field.name] = value
+    return values
 
 
 def to_toml(config: Any) -> str:
     """A configuration as TOML; what is None is left out."""
-    values = {name: value for name, value in as_values(config).items() if value is not None}
-    return "".join(
-        f"{name} = {json.dumps(list(value) if isinstance(value, tuple) else value)}\n" for name, value in values.items()
-    )
+    values = as_values(config)
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items() if value is not None)

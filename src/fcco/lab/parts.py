@@ -22,6 +22,7 @@ from fcco.lab.lengths import Costs, schedule, total_steps
 from fcco.lab.passes import ComposedPass, FullPass, depends_on_batch
 from fcco.lab.weights import Prepared, network, scaling
 from fcco.objectives import MultiTaskAUC, Square, SquaredHinge
+from fcco.solver._engine import BatchLoader
 
 
 @final
@@ -49,7 +50,7 @@ class Parts:
     device: torch.device
     model: Prepared
     solver: fcco.Solver
-    loader: Loader
+    loader: BatchLoader
     scheduler: fcco.LRSchedule
     exact_pass: FullPass | None
     x_test: Tensor
@@ -78,7 +79,10 @@ def build(config: TrainConfig) -> Parts:
         if composed is not None:
             evaluations = composed.evaluations
         pass_samples = _labelled(objective.blocks)
-        costs = Costs(loader.batch_size, pass_samples, evaluations, loader.large_batch_size)
+        large = None
+        if isinstance(loader, Loader):
+            large = loader.large_batch_size
+        costs = Costs(loader.batch_size, pass_samples, evaluations, large)
         steps = total_steps(config, solver.method, len(loader), costs)
         exact_pass = _exact_pass(config, objective, data)
         if config.compile:

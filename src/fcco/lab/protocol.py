@@ -32,7 +32,7 @@ class Protocol:
         evaluations: points on a curve, about.
         hidden: widths, where the model is an MLP.
         halving: tune by successive halving instead of in full.
-        shortened: how this run falls short of the paper's protocol, in words.
+        shortened: how this run falls short of the paper's protocol.
     """
 
     model: str = "resnet18"
@@ -86,10 +86,8 @@ def shortened(protocol: Protocol, budget: float) -> Protocol:
     """The same protocol on a part of its samples, tuned by halving; says so."""
     if budget == 1.0:
         return protocol
-    words = f"SHORTENED: {budget:.0%} of the samples, tuned by successive halving."
-    return replace(
-        protocol, passes=protocol.passes * budget, halving=True, shortened=f"{protocol.shortened} {words}".strip()
-    )
+    text = f"{protocol.shortened} SHORTENED: {budget:.0%} of the samples, tuned by successive halving.".strip()
+    return replace(protocol, passes=protocol.passes * budget, halving=True, shortened=text)
 
 
 @final

@@ -31,8 +31,10 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.config, self.environment = path / "config.json", path / "environment.json"
-        self.metrics, self.status = path / "metrics.jsonl", path / "status.json"
+        self.config = path / "config.json"
+        self.environment = path / "environment.json"
+        self.metrics = path / "metrics.jsonl"
+        self.status = path / "status.json"
         self.checkpoint = path / "checkpoint.pt"
         self._lock: IO[str] | None = None
 
@@ -145,11 +147,16 @@ def finite(value: Any) -> Any:
         return None
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
-    return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value
 
 
 def environment(device: torch.device, data: str, sha256: Mapping[str, str]) -> dict[str, Any]:
     """Where a run takes place, and on which data."""
+    name = "cpu"
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -157,7 +164,7 @@ def environment(device: torch.device, data: str, sha256: Mapping[str, str]) -> d
         "fcco": fcco.__version__,
         "commit": _commit(),
         "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "device": name,
         "data": data,
         "data_sha256": dict(sha256),
     }
@@ -174,7 +181,10 @@ def _commit() -> str | None:
 
     try:
         git("ls-files", "--error-unmatch", "__init__.py")
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
+        commit = git("rev-parse", "HEAD")
+        if git("status", "--porcelain", "--", "."):
+            commit += "+"
+        return commit
     except (OSError, subprocess.SubprocessError):
         return None
 

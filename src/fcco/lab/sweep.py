@@ -1,4 +1,4 @@
-"""`fcco sweep`: many runs over a search space through Optuna; stopped, it goes on where it was."""
+"""Many runs over a search space through Optuna; stopped, a sweep goes on where it was."""
 
 from __future__ import annotations
 
@@ -17,42 +17,18 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
-from rich.table import Table
 
-from fcco.lab.config import TrainConfig, as_values, to_toml
+from fcco.lab.config import TrainConfig, as_values
 from fcco.lab.console import Bar
 from fcco.lab.errors import Diverged, Interrupted, LabError, Pruned, StorageError, one_line, writing
 from fcco.lab.evaluate import Row
 from fcco.lab.parts import Parts
-from fcco.lab.runs import fresh_folder, read_json, write_aside, write_json
-from fcco.lab.space import PAPER, Range, Space, at, is_grid, points, read_space
+from fcco.lab.runs import read_json, write_json
+from fcco.lab.space import Range, Space, at, is_grid, points
 from fcco.lab.train import finish
-from fcco.lab.training import settings
 
 Metric = Literal["objective", "auroc", "ap"]
-
-
-@dataclass(frozen=True)
-class SweepCommand(TrainConfig):
-    """Search rates (or any settings) by many runs; the settings not searched are given as for `fcco train`."""
-
-    config: Path | None = None
-    """A TOML file with any of these settings; flags override it."""
-    space: Path | None = None
-    """A TOML file: NAME = [values] or {low, high, log, step}; None: the paper's grid of lr, alpha, beta."""
-    trials: int | None = None
-    """How many runs; None: every point of a grid, 50 where the space is no grid."""
-    metric: Metric = "objective"
-    """What is compared at the end of a run: the training objective, or the test AUROC or AP."""
-    halving: bool = False
-    """Stop runs early that are behind (successive halving)."""
-    storage: str | None = None
-    """Where the trials are kept: a database URL (several machines may share it), or 'journal' for a file that network
-    folders can hold; None: an SQLite file in the sweep's folder."""
-    study: str = "sweep"
-    """The study's name in the storage."""
-    out: Path | None = None
-    """The sweep's folder; one that holds the same sweep goes on. None: runs/sweep-1, -2, ..."""
+MOST_TRIALS = 50  # of a space that is no grid, where the user says nothing
 
 
 @final
@@ -75,25 +51,6 @@ class Sweep:
             raise LabError(f"no run of the sweep in {self.out} came to its end{reason}")
         trial = self.study.best_trial
         return at(self.base, json.loads(trial.user_attrs["point"])), float(trial.values[0])
-
-
-def run_sweep(command: SweepCommand, console: Console) -> Sweep:
-    """Run a sweep, or go on with it; prints the best runs and leaves the best configuration as best.toml."""
-    space: Space = PAPER
-    if command.space is not None:
-        space = read_space(command.space)
-    if command.trials is not None and command.trials < 1:
-        raise LabError(f"--trials must be at least 1, got {command.trials}")
-    out = command.out or fresh_folder(Path("runs"), "sweep")
-    sweep = open_sweep(
-        settings(command), space, out, command.metric, command.storage, command.study, halving=command.halving
-    )
-    carry_out(sweep, command.trials, console)
-    console.print(_table(sweep))
-    config, value = sweep.best()
-    write_aside(out / "best.toml", to_toml(config))
-    console.print(f"best {command.metric} {value:.5g}: fcco train --config {out / 'best.toml'}", soft_wrap=True)
-    return sweep
 
 
 def open_sweep(
@@ -145,18 +102,25 @@ def _storage(name: str | None, out: Path) -> Any:
 
 
 def _described(space: Space) -> dict[str, Any]:
-    return {name: list(v) if not isinstance(v, Range) else vars(v) for name, v in space.items()}
+    described: dict[str, Any] = {}
+    for name, values in space.items():
+        if isinstance(values, Range):
+            described[name] = vars(values)
+        else:
+            described[name] = list(values)
+    return described
 
 
 def carry_out(sweep: Sweep, trials: int | None, console: Console) -> None:
     """Run what is left to run."""
     _prepare(sweep)
-    done = sum(_settled(trial) for trial in sweep.study.get_trials(deepcopy=False))
+    done = sum(_ended(trial) for trial in sweep.study.get_trials(deepcopy=False))
     if is_grid(sweep.space):
-        waiting = len(sweep.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
-        left = waiting if trials is None else min(waiting, trials - done)
+        left = len(sweep.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
+        if trials is not None:
+            left = min(left, trials - done)
     else:
-        left = (50 if trials is None else trials) - done
+        left = (trials or MOST_TRIALS) - done
     if left <= 0:
         return
     with Bar(console, "sweep", left) as bar:
@@ -164,7 +128,7 @@ def carry_out(sweep: Sweep, trials: int | None, console: Console) -> None:
             sweep.study.optimize(lambda trial: _run(sweep, trial, bar), n_trials=1, catch=(Diverged, Failed))
 
 
-def _settled(trial: FrozenTrial) -> bool:
+def _ended(trial: FrozenTrial) -> bool:
     """Whether a trial came to an end of its own."""
     if trial.state is TrialState.FAIL:
         return trial.user_attrs.get("status") in ("diverged", "failed")
@@ -173,17 +137,21 @@ def _settled(trial: FrozenTrial) -> bool:
 
 def _prepare(sweep: Sweep) -> None:
     """Have every point of a grid waiting that nobody has run or is running, and what killed processes left."""
-    study, taken, loose = sweep.study, set(), []
+    study = sweep.study
+    taken = set()
+    loose = []
     for trial in study.get_trials():
         point = trial.user_attrs.get("point")
         left_behind = trial.state is TrialState.RUNNING and _dead(trial.user_attrs.get("process"))
         if left_behind:
             study.tell(trial.number, state=TrialState.FAIL)
-        if left_behind or (trial.state is TrialState.FAIL and not _settled(trial)):
+        if left_behind or (trial.state is TrialState.FAIL and not _ended(trial)):
             loose.append(point)
         else:
             taken.add(point)
-    grid = [json.dumps(point) for point in points(sweep.space, sweep.base)] if is_grid(sweep.space) else []
+    grid: list[str] = []
+    if is_grid(sweep.space):
+        grid = [json.dumps(point) for point in points(sweep.space, sweep.base)]
     random.Random(sweep.base.seed).shuffle(grid)  # the first few trials should not all lie in one corner
     for point in dict.fromkeys(grid or loose):
         if point is not None and point not in taken:
@@ -248,19 +216,22 @@ def _note(trial: optuna.Trial, status: str, error: Exception) -> None:
 def _point(sweep: Sweep, trial: optuna.Trial) -> dict[str, Any]:
     """The point that was put aside for this trial, else one that the sampler suggests."""
     given = trial.user_attrs.get("point")
-    chosen: dict[str, Any] = {} if given is None else json.loads(given)
-    names = chosen if given is not None else sweep.space
-    for name in names:
-        values = sweep.space[name]
-        if isinstance(values, Range):
-            suggest: Any = trial.suggest_int if values.whole else trial.suggest_float
-            step = {"step": values.step} if values.step is not None and not values.log else {}
-            suggested = suggest(name, values.low, values.high, log=values.log, **step)
-        else:
-            texts = [_scalar(value) for value in values]
-            suggested = values[texts.index(trial.suggest_categorical(name, texts))]
-        chosen[name] = suggested
-    return chosen
+    names = list(sweep.space)
+    if given is not None:
+        names = list(json.loads(given))
+    return {name: _suggested(trial, name, sweep.space[name]) for name in names}
+
+
+def _suggested(trial: optuna.Trial, name: str, values: tuple[Any, ...] | Range) -> Any:
+    if not isinstance(values, Range):
+        texts = [_scalar(value) for value in values]
+        return values[texts.index(trial.suggest_categorical(name, texts))]
+    options: dict[str, Any] = {"log": values.log}
+    if values.step is not None and not values.log:
+        options["step"] = values.step
+    if values.whole:
+        return trial.suggest_int(name, int(values.low), int(values.high), **options)
+    return trial.suggest_float(name, values.low, values.high, **options)
 
 
 def _plain(point: Mapping[str, Any]) -> dict[str, Any]:
@@ -268,7 +239,9 @@ def _plain(point: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _scalar(value: Any) -> Any:
-    return json.dumps(value) if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return json.dumps(value)
+    return value
 
 
 def run_name(config: TrainConfig) -> str:
@@ -282,7 +255,9 @@ class _Pruning:
     """Reports evaluations to the study, and stops a run that is behind."""
 
     def __init__(self, sweep: Sweep, trial: optuna.Trial, bar: Bar) -> None:
-        self._sweep, self._trial, self._bar = sweep, trial, bar
+        self._sweep = sweep
+        self._trial = trial
+        self._bar = bar
 
     def began(self, parts: Parts, rows: list[dict[str, Any]]) -> None:
         self._bar.began(parts, rows)
@@ -295,19 +270,3 @@ class _Pruning:
         self._trial.report(getattr(row, self._sweep.metric), row.step)
         if self._trial.should_prune():
             raise Pruned(f"behind at step {row.step}")
-
-
-def _table(sweep: Sweep, most: int = 10) -> Table:
-    """The best trials, and how many ended otherwise."""
-    trials = sweep.study.get_trials(deepcopy=False)
-    done = [trial for trial in trials if trial.state is TrialState.COMPLETE and trial.values]
-    done.sort(key=lambda trial: trial.values[0], reverse=sweep.metric != "objective")
-    ends = [str(trial.user_attrs.get("status", trial.state.name.lower())) for trial in trials]
-    count = ", ".join(f"{ends.count(end)} {end}" for end in dict.fromkeys(ends))
-    table = Table(title=f"{len(trials)} trials: {count}")
-    for name in ("trial", *sweep.space, sweep.metric, "run"):
-        table.add_column(name)
-    for trial in done[:most]:
-        values = [str(trial.params.get(name, "")) for name in sweep.space]
-        table.add_row(str(trial.number), *values, f"{trial.values[0]:.5g}", trial.user_attrs.get("run", ""))
-    return table

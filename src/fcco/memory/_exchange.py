@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fcco._support import checks
 from fcco._support.parallel import rank_and_world
+from fcco.data import Batch
+from fcco.memory._strata import Strata
+from fcco.solver import NonFiniteError
 
 
 class Distinct(NamedTuple):
@@ -54,6 +58,38 @@ class Fresh:
         draws = torch.arange(place.shape[0])
         last = torch.zeros_like(ids).scatter_reduce(0, place, draws, "amax")
         return Distinct(ids, last, place)
+
+
+def gathered(batch: Batch, fresh: Tensor, finite: Tensor, strata: Strata) -> Fresh:
+    """What all ranks drew and saw, checked; a batch that somebody else drew is taken for a uniform draw.
+
+    Args:
+        batch: of this rank.
+        fresh: (K, ...) its outputs; ``finite``: (K,) bool, which of them are.
+        strata: what draws are made from.
+    """
+    probability = batch.probability
+    weight = batch.weight
+    is_own = probability is None or weight is None
+    if probability is None or weight is None:
+        probability = torch.ones(len(batch), dtype=torch.float64, device=fresh.device)
+        weight = probability
+    every = exchange(batch.id, probability, weight, fresh, finite.all())
+    size = strata.mask.shape[1]
+    low = int(every.on_cpu.min())
+    high = int(every.on_cpu.max())
+    if low < 0 or high >= size:
+        raise ValueError(f"batch.id must be in 0..{size - 1}, got {low}..{high}")
+    if not every.finite:
+        bad = batch.id[~finite].tolist()
+        where = "on another rank"
+        if bad:
+            where = f"for example {checks.some(bad)}"
+        raise NonFiniteError(f"the output is not finite {where}", bad)
+    if is_own:
+        probability, weight = strata.uniform(every.id)  # by what all ranks have
+        return replace(every, probability=probability, weight=weight)
+    return every
 
 
 def exchange(id: Tensor, probability: Tensor, weight: Tensor, values: Tensor, finite: Tensor) -> Fresh:

@@ -13,8 +13,8 @@ from fcco._support import checks
 from fcco._support.parallel import rank_and_world
 from fcco.data import Batch, Blocks, full_pass
 from fcco.data._pass import Plan, fetched
+from fcco.data._reader import Reader
 from fcco.data._share import rank_seed
-from fcco.data._source import Reader
 from fcco.memory._sampler import ImportanceSampler
 from fcco.memory._strata import Strata
 from fcco.memory.forms._form import sent

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fcco.memory._strata import Strata
 from fcco.memory._table import OutputTable
+from fcco.memory.forms import Evaluation
 from fcco.methods import OutputMemory
 
 GROWTH = 3.0  # balance makes no output gradient larger than so many times what it was
@@ -109,6 +110,22 @@ def balanced(v: Tensor, total: Tensor | None = None) -> Tensor:
     target = torch.minimum(target, GROWTH * sides.amin(0))
     parts *= target / sides.clamp(min=torch.finfo(v.dtype).tiny)  # a side of nothing stays so
     return parts[0] - parts[1]
+
+
+def add_param_gradients(params: list[nn.Parameter], found: Evaluation, weight: float, num_blocks: int) -> None:
+    """Add ``weight`` times the gradients of the objective's own parameters to ``p.grad``.
+
+    A parameter that each block has for itself matters to one of those seen, not to the mean over them: it is brought
+    to the scale that it has once all were seen, like the output gradients.
+    """
+    for p, gradient in zip(params, found.param_gradients, strict=True):
+        part = weight
+        if p.dim() and p.shape[0] == num_blocks:
+            part = weight * found.f.shape[0] / num_blocks
+        scaled = part * gradient.to(p.dtype)
+        if p.grad is not None:
+            scaled = scaled + p.grad
+        p.grad = scaled
 
 
 def _like(value: Tensor, v: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from fcco._support import checks
 from fcco.data import Batch
 from fcco.data._pass import Plan, fetched
-from fcco.data._source import Reader
+from fcco.data._reader import Reader
 from fcco.memory._exchange import broadcast_from_rank0
 from fcco.memory._forward import one_row_each
 from fcco.memory._table import OutputTable

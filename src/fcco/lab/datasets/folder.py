@@ -1,4 +1,4 @@
-"""The user's own images: a folder with one sub-folder a class."""
+"""The user's own images: a folder with one sub-folder per class."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def from_folder(
 ) -> Dataset:
     """A data set from PNG and JPEG images in class sub-folders. Needs Pillow.
 
-    `path` holds one sub-folder a class, or the two folders `train` and `test` that do.
+    `path` holds one sub-folder per class, or the two folders `train` and `test` that do.
 
     Args:
         path: the folder.
@@ -46,9 +46,12 @@ def from_folder(
     if not root.is_dir():
         raise DataError(f"path must be a folder of class sub-folders, got {str(root)!r}")
     separate = (root / "train").is_dir() and (root / "test").is_dir()
-    classes = _class_names(root / "train" if separate else root)
+    folder = root
+    if separate:
+        folder = root / "train"
+    classes = _class_names(folder)
     resize = _height_width(size)
-    files = _list_images(root / "train" if separate else root, classes)
+    files = _list_images(folder, classes)
     x, y = _read_images(files, channels, resize)
     if separate:
         test_files = _list_images(root / "test", classes)

@@ -16,7 +16,9 @@ CHUNK = 1 << 20
 
 def data_folder(root: str | os.PathLike[str] | None) -> Path | None:
     """`root`, else $FCCO_DATA, else None; a folder that is named but not there is an error."""
-    chosen = os.environ.get("FCCO_DATA") or None if root is None else root
+    chosen = root
+    if chosen is None:
+        chosen = os.environ.get("FCCO_DATA") or None
     if chosen is None:
         return None
     folder = Path(chosen).expanduser()
@@ -109,7 +111,8 @@ def missing(spec: Spec, folders: Sequence[Path], reason: str) -> DataMissing:
     """The error that lists the files, their checksums and where to put them."""
     lines = [f"{spec.name} is not at hand ({reason}); put these files"]
     for position, release in enumerate(spec.releases):
-        lines += ["or"] if position else []
+        if position:
+            lines.append("or")
         lines += [f"  {file.name}  md5 {file.md5}  {file.url}" for file in release.files]
     lines += [
         "or",
@@ -117,5 +120,6 @@ def missing(spec: Spec, folders: Sequence[Path], reason: str) -> DataMissing:
     ]
     lines.append("into one of these folders")
     lines += [f"  {place}" for folder in folders for place in (folder / spec.name, folder)]
-    lines += ["(set FCCO_DATA to name a folder of your own)"] if "FCCO_DATA" not in os.environ else []
+    if "FCCO_DATA" not in os.environ:
+        lines.append("(set FCCO_DATA to name a folder of your own)")
     return DataMissing("\n".join(lines))

@@ -83,7 +83,9 @@ def _example(given: Any) -> Tensor:
         return value.detach().to("cpu", torch.float32)
     if value.dim() == 2:
         return value[None]
-    return value if isinstance(given, Tensor) or value.shape[-1] not in (1, 3) else value.permute(2, 0, 1)
+    if isinstance(given, Tensor) or value.shape[-1] not in (1, 3):
+        return value
+    return value.permute(2, 0, 1)
 
 
 def _label(value: Any) -> Tensor:

@@ -33,9 +33,9 @@ def build(
 
     Args:
         name: one of linear, mlp, resnet18, resnet34, densenet121.
-        in_shape: one example's shape, (C, H, W) for the networks of convolutions, anything for the other two.
-        num_outputs: outputs an example.
-        stem: of the networks of convolutions: "small" (the default) or "imagenet".
+        in_shape: one example's shape, (C, H, W) for the convolutional networks, anything for the other two.
+        num_outputs: outputs per example.
+        stem: of the convolutional networks: "small" (the default) or "imagenet".
         hidden: widths of the MLP's hidden layers, (256, 256) by default.
 
     Example:

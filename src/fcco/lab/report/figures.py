@@ -1,4 +1,4 @@
-"""Figures ready for a paper: PNG and PDF, a panel a problem, the seeds as a band."""
+"""Figures ready for a paper: PNG and PDF, one panel per problem, the seeds as a band."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def write_figures(groups: Sequence[Group], curves: Curves, stem: Path, note: str
 
 
 def draw(groups: Sequence[Group], curves: Sequence[Curve | None], metric: Metric, axis: Axis, note: str) -> Any:
-    """One figure: a panel a problem, one legend for all."""
+    """One figure: one panel per problem, one legend for all."""
     problems = list(dict.fromkeys(group.problem for group in groups))
     labels = list(dict.fromkeys(group.label for group in groups))
     columns = min(3, len(problems))
@@ -113,7 +113,9 @@ def _panel(
         x = one.x[axis.key]
         (handles[group.label],) = panel.plot(x, one.mean, color=color, linestyle=dashes)
         sd = np.where(np.isfinite(one.sd), one.sd, 0.0)
-        low = np.maximum(one.mean - sd, one.mean / 10) if log else one.mean - sd  # a logarithmic axis has no zero
+        low = one.mean - sd
+        if log:  # an axis without zero
+            low = np.maximum(low, one.mean / 10)
         panel.fill_between(x, low, one.mean + sd, color=color, alpha=0.18, linewidth=0)
     panel.set_yscale("log" if log else "linear")
     panel.set_xlabel(axis.label)

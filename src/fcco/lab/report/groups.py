@@ -91,10 +91,10 @@ def _label(together: Sequence[Run], rivals: Sequence[Run], parts: Sequence[str],
     same = [other for other in rivals if other.config.get("method") == method]
     candidates = set(by or {name for other in same for name in other.config} - NOT_COMPARED - set(parts)) - {"method"}
     names = sorted(_differing(candidates, same), key=natural)
-    words = [f"{name}={show(run.config.get(name))}" for name in names]
-    return (
-        " ".join([show(method), *words] if method is not None and (not by or "method" in by) else words) or "all runs"
-    )
+    parts = [f"{name}={show(run.config.get(name))}" for name in names]
+    if method is not None and (not by or "method" in by):
+        parts.insert(0, show(method))
+    return " ".join(parts) or "all runs"
 
 
 def _distinct(groups: Sequence[Group]) -> list[Group]:

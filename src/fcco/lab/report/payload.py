@@ -16,7 +16,7 @@ from .groups import NOT_COMPARED, Group, shared, show
 from .runs import Run
 from .statistics import Final, finals
 
-Curves = dict[str, list[Curve | None]]  # by metric, one a group
+Curves = dict[str, list[Curve | None]]  # by metric, one per group
 
 
 def draw_curves(groups: Sequence[Group]) -> Curves:
@@ -106,7 +106,7 @@ def _run(run: Run, group: int | None, metrics: Sequence[str]) -> dict[str, Any]:
 
 
 def _table(everything: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What all agree on, once; of the rest a row each, with whether the cell departs from what most have."""
+    """What all agree on, once; of the rest one row per run, with whether the cell departs from what most have."""
     common = shared(everything)
     names = dict.fromkeys(name for one in everything for name in one)
     keys = [name for name in names if name not in common and name not in NOT_COMPARED and name != "method"]

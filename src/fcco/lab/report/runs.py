@@ -33,7 +33,7 @@ class Run:
         environment: environment.json, likewise.
         status: what status.json says, else "unknown".
         message: the message beside it.
-        columns: (T,) an array a column of metrics.jsonl, sorted by step; nan where a value was not measured,
+        columns: (T,) one array per column of metrics.jsonl, sorted by step; nan where a value was not measured,
             inf where it was and is not finite.
         notes: what is wrong with the folder, a sentence each.
     """
@@ -59,8 +59,12 @@ class Run:
     @property
     def tone(self) -> str:
         """good, bad or open: how the page colours the status."""
-        words = set(re.findall(r"[a-z]+", self.status.lower()))
-        return "bad" if words & BAD else "good" if words & GOOD else "open"
+        said = set(re.findall(r"[a-z]+", self.status.lower()))
+        if said & BAD:
+            return "bad"
+        if said & GOOD:
+            return "good"
+        return "open"
 
     def axis(self, key: str) -> NDArray[np.float64]:
         """(T,) an x axis: the sum of its columns, those that are missing left out; nan where all are."""
@@ -108,7 +112,9 @@ def _find(path: Path, seen: set[Path]) -> list[Path]:
     if _has(path, "metrics.jsonl"):
         return [path]
     below = [found for folder in _subfolders(path) for found in _find(folder.resolve(), seen)]
-    return below or ([path] if any(_has(path, name) for name in FILES) else [])
+    if not below and any(_has(path, name) for name in FILES):
+        return [path]
+    return below
 
 
 def _has(path: Path, name: str) -> bool:
@@ -141,7 +147,10 @@ def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
     return flat
 
 
@@ -211,10 +220,16 @@ def _lost_values(columns: dict[str, NDArray[np.float64]]) -> list[str]:
 
 def _damage(name: str, damaged: list[str], last: int) -> list[str]:
     """Sentences for the lines that are no evaluation: a cut last line is what a killed run leaves."""
-    cut = [f"the last line of {name} ({last}) is cut off and left out"] if str(last) in damaged else []
+    sentences = []
+    if str(last) in damaged:
+        sentences.append(f"the last line of {name} ({last}) is cut off and left out")
     others = [number for number in damaged if number != str(last)]
-    shown = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
-    return cut + ([f"{len(others)} damaged lines of {name} left out ({shown})"] if others else [])
+    shown = ", ".join(others[:5])
+    if len(others) > 5:
+        shown += ", ..."
+    if others:
+        sentences.append(f"{len(others)} damaged lines of {name} left out ({shown})")
+    return sentences
 
 
 def _number(value: object) -> float:

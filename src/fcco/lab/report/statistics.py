@@ -50,7 +50,7 @@ class Final:
     """A group's final values of one metric.
 
     Attributes:
-        values: one a run that was trained to the end.
+        values: one per run that was trained to the end.
         mean: their mean.
         sd: their standard deviation (n - 1); None with one run.
         best: whether no group of the problem has a better mean.
@@ -65,7 +65,7 @@ class Final:
 
 
 def finals(groups: Sequence[Group], metric: Metric) -> list[Final | None]:
-    """One a group of a problem, compared with the best; None where no run ended with a finite value."""
+    """One per group of a problem, compared with the best; None where no run ended with a finite value."""
     rows = [summary(final_values(group, metric.key)) for group in groups]
     means = [row.mean for row in rows if row is not None]
     if not means:

@@ -1,0 +1,75 @@
+"""`fcco sweep`: the command, and what it prints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from optuna.trial import TrialState
+from rich.console import Console
+from rich.table import Table
+
+from fcco.lab.config import TrainConfig, to_toml
+from fcco.lab.errors import LabError
+from fcco.lab.runs import fresh_folder, write_aside
+from fcco.lab.space import PAPER, Space, read_space
+from fcco.lab.sweep import Metric, Sweep, carry_out, open_sweep
+from fcco.lab.training import settings
+
+
+@dataclass(frozen=True)
+class SweepCommand(TrainConfig):
+    """Search rates (or any settings) by many runs; the settings not searched are given as for `fcco train`."""
+
+    config: Path | None = None
+    """A TOML file with any of these settings; flags override it."""
+    space: Path | None = None
+    """A TOML file: NAME = [values] or {low, high, log, step}; None: the paper's grid of lr, alpha, beta."""
+    trials: int | None = None
+    """How many runs; None: every point of a grid, 50 where the space is no grid."""
+    metric: Metric = "objective"
+    """What is compared at the end of a run: the training objective, or the test AUROC or AP."""
+    halving: bool = False
+    """Stop runs early that are behind (successive halving)."""
+    storage: str | None = None
+    """Where the trials are kept: a database URL (several machines may share it), or 'journal' for a file that network
+    folders can hold; None: an SQLite file in the sweep's folder."""
+    study: str = "sweep"
+    """The study's name in the storage."""
+    out: Path | None = None
+    """The sweep's folder; one that holds the same sweep goes on. None: runs/sweep-1, -2, ..."""
+
+
+def run_sweep(command: SweepCommand, console: Console) -> Sweep:
+    """Run a sweep, or go on with it; prints the best runs and leaves the best configuration as best.toml."""
+    space: Space = PAPER
+    if command.space is not None:
+        space = read_space(command.space)
+    if command.trials is not None and command.trials < 1:
+        raise LabError(f"--trials must be at least 1, got {command.trials}")
+    out = command.out or fresh_folder(Path("runs"), "sweep")
+    sweep = open_sweep(
+        settings(command), space, out, command.metric, command.storage, command.study, halving=command.halving
+    )
+    carry_out(sweep, command.trials, console)
+    console.print(_table(sweep))
+    config, value = sweep.best()
+    write_aside(out / "best.toml", to_toml(config))
+    console.print(f"best {command.metric} {value:.5g}: fcco train --config {out / 'best.toml'}", soft_wrap=True)
+    return sweep
+
+
+def _table(sweep: Sweep, most: int = 10) -> Table:
+    """The best trials, and how many ended otherwise."""
+    trials = sweep.study.get_trials(deepcopy=False)
+    done = [trial for trial in trials if trial.state is TrialState.COMPLETE and trial.values]
+    done.sort(key=lambda trial: trial.values[0], reverse=sweep.metric != "objective")
+    ends = [str(trial.user_attrs.get("status", trial.state.name.lower())) for trial in trials]
+    count = ", ".join(f"{ends.count(end)} {end}" for end in dict.fromkeys(ends))
+    table = Table(title=f"{len(trials)} trials: {count}")
+    for name in ("trial", *sweep.space, sweep.metric, "run"):
+        table.add_column(name)
+    for trial in done[:most]:
+        values = [str(trial.params.get(name, "")) for name in sweep.space]
+        table.add_row(str(trial.number), *values, f"{trial.values[0]:.5g}", trial.user_attrs.get("run", ""))
+    return table
