@@ -1,4 +1,4 @@
-"""Engine: turns a batch into a gradient. Tracked blocks and the output memory stand side by side behind it."""
+"""Engine: turns a batch into a gradient. Two stand behind this protocol: tracked blocks and the output memory."""
 
 from __future__ import annotations
 

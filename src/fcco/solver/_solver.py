@@ -563,8 +563,8 @@ class Solver:
             raise TypeError(f"the state must be a dict, got {type(state).__name__}")
         if state.get("version") != STATE_VERSION:
             raise ValueError(
-                f"the state has version {state.get('version')}, this fcco reads version {STATE_VERSION}: "
-                "states of fcco 0.1 cannot be resumed"
+                f"the state has version {state.get('version')}, this fcco reads version {STATE_VERSION}: states "
+                "of fcco 0.1 cannot be resumed"
             )
         wanted = ("of", "state", "gradients", "objective", "optimizer", "random")
         missing = [name for name in wanted if name not in state]
