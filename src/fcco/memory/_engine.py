@@ -104,6 +104,7 @@ class MemoryEngine(Engine):
             fresh, work = self._outputs(network)
             finite = finite_rows([fresh])
             every = gathered(batch, fresh, finite, self.strata)
+            # From here on every rank does the same with the same numbers.
             written = self._write(request.t, every, work, transaction)
             found = self._evaluate(written)
             gradient = self._weigh(every, written, found.c)
@@ -156,9 +157,10 @@ class MemoryEngine(Engine):
             draws = int(every.id.shape[0])
             fraction = state.form.max_changed_fraction
             state.period = choose_period(table.size, draws, state.form.cost(), operations, fraction)
+        # Shapes of the network are constant; here, where work is small, each example is met once.
         distinct = every.distinct()
-        ids = sent(distinct.ids, table.device)
-        values = every.values[sent(distinct.last, table.device)]
+        ids = sent(distinct.ids, table.device)  # (U,)
+        values = every.values[sent(distinct.last, table.device)]  # (U, ...)
         old = table.read(ids)
         transaction.on_failure(table.put_back, old)
         table.write(ids, values, t)
@@ -170,7 +172,7 @@ class MemoryEngine(Engine):
         state = self.state
         assert state.form is not None
         found = state.form.evaluate(written.distinct.ids, state.rows, written.old)
-        state.rows = found.rows
+        state.rows = found.rows  # of the fork: a step that fails leaves the old ones
         return found._replace(c=found.c[sent(written.distinct.place, found.c.device)])
 
     def _table(self, shape: tuple[int, ...]) -> OutputTable:
@@ -215,13 +217,14 @@ class MemoryEngine(Engine):
         seen = None
         if state.table.missing:
             seen = state.table.seen
+        # Replaced all at once below: a Ctrl-C in between leaves the old ones.
         shares = []
         for share, members in zip(state.shares, self.strata.members, strict=True):
             size = broadcast_from_rank0(gradient_sizes(found.c, members, seen))
             shares.append(renewed(share, size, renewal))
         with uninterrupted():
             state.rows = found.rows
-            state.total = found.c.clamp(min=0).sum(0)
+            state.total = found.c.clamp(min=0).sum(0)  # () or a number per column
             state.shares = shares
             state.refreshed = t
 
@@ -229,7 +232,7 @@ class MemoryEngine(Engine):
         """The scoring pass: the output of every example at the weights as they are."""
         t = self._counters.t
         table = scored_table(self._evaluator, self._objective, self._table_copy, reader, chunk, t, self._raises)
-        with uninterrupted():
+        with uninterrupted():  # values, rows and form belong together
             self._take_over(table)
         size = self._objective.data.num_examples
         self._counters.charge(size, Oracle(g=size))
@@ -283,6 +286,7 @@ class MemoryEngine(Engine):
             chosen = self._full_pass
         assert chosen is not None  # ready objectives have one
         evaluator = self._evaluator
+        # No rows u: a table that nobody ever visited gives the geometry, and no tracking error.
         like = torch.empty(0, dtype=evaluator.dtype, device=evaluator.device)
         objective = self._objective
         rows = BlockTable.empty(

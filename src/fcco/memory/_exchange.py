@@ -55,7 +55,7 @@ class Fresh:
     def distinct(self) -> Distinct:
         """The examples, each once; found on the CPU, where the ids are."""
         ids, place = self.on_cpu.unique(return_inverse=True)
-        draws = torch.arange(place.shape[0])
+        draws = torch.arange(place.shape[0])  # (K,)
         last = torch.zeros_like(ids).scatter_reduce(0, place, draws, "amax")
         return Distinct(ids, last, place)
 
@@ -102,12 +102,15 @@ def exchange(id: Tensor, probability: Tensor, weight: Tensor, values: Tensor, fi
     if id.device.type == "mps":
         exact = torch.float32
     columns = [id.to(exact), probability.to(exact), weight.to(exact)]
+    # Everything in one message: ids below 2^53 are exact in double precision.
     packed = torch.cat([torch.stack(columns, 1), values.reshape(id.shape[0], -1).to(exact)], 1)
     sizes, all_finite = _sizes(id, finite, world)
+    # Ranks may have one draw more or less, and a gather wants equal shapes.
     padded = packed.new_zeros(max(sizes), packed.shape[1])
     padded[: id.shape[0]] = packed
     parts = [torch.empty_like(padded) for _ in range(world)]
     dist.all_gather(parts, padded)
+    # (K, 3 + numbers per output)
     whole = torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
     all_ids = whole[:, 0].to(id.dtype)
     before = sum(sizes[:rank])

@@ -121,7 +121,7 @@ class MemoryLoader:
         self.steps_per_epoch = checks.positive_int("steps_per_epoch", steps_per_epoch)
         self._pin = checks.flag("pin_memory", pin_memory) and torch.accelerator.is_available()
         self.reader = structure.data.source.reader(num_workers, pin_memory=self._pin)
-        self.ahead = max(AHEAD, 2 * num_workers)
+        self.ahead = max(AHEAD, 2 * num_workers)  # DataLoader asks for two batches per worker
         self._generator = torch.Generator().manual_seed(rank_seed(seed, 0))  # the same on every rank
         self._queue: deque[_Drawn] = deque()  # drawn, not handed out; the first is the next step's
         self._epoch = 0
@@ -139,6 +139,7 @@ class MemoryLoader:
         if not self._resumed:
             self._step = 0
         self._resumed = False
+        # Made after the first draws: workers ask at once for all that they may fetch ahead.
         batches: Iterator[tuple[Plan, Batch]] | None = None
         while self._step < len(self):
             if turn != self._turn:
@@ -148,6 +149,7 @@ class MemoryLoader:
             if batches is None:
                 batches = fetched(self._plans(), self.reader, dtype=self.dtype, keep=True)
             _, batch = next(batches)
+            # Counted before it is handed out: a state saved during the step goes on after it.
             self._queue.popleft()
             self._step += 1
             yield self._pinned(batch)

@@ -52,8 +52,8 @@ class Weigher:
             probability: (K,) q; ``weight``: (K,) 1/B.
             total: what the upward gradients add up to in the whole table; None: not known.
         """
-        strata = self._strata.mask[:, id]
-        ratio = weight / probability
+        strata = self._strata.mask[:, id]  # (S, K)
+        ratio = weight / probability  # (K,)
         if table.missing:
             ratio = ratio * (self._strata.shares_seen(table).unsqueeze(1) * strata).sum(0)
         v = c * _like(ratio.to(c.dtype), c)
@@ -66,7 +66,7 @@ class Weigher:
         if self._cap is None:
             return Capped(v, v.new_zeros(()))
         if self._by_length:
-            length = v.flatten(1).norm(dim=1)
+            length = v.flatten(1).norm(dim=1)  # (K,)
             shorter = capped(length, weight, self._cap, strata=strata)
             return Capped(v * _like(shorter.v / length.clamp(min=1e-30), v), shorter.share)
         return capped(v, weight, self._cap, by_sign=len(self._strata) == 1, strata=strata)
@@ -89,6 +89,7 @@ def capped(v: Tensor, times: Tensor, cap: float, by_sign: bool = False, strata: 
         parts = torch.ones_like(times, dtype=torch.bool).unsqueeze(0)
     else:
         parts = strata.reshape(*strata.shape, *[1] * (v.dim() - 1))
+    # (S, 1, ...), then back to each draw by its stratum
     mean = (size * parts).sum(1, keepdim=True) / (times * parts).sum(1, keepdim=True).clamp(min=1e-9)
     most = cap * times * (mean * parts).sum(0)
     return Capped(v.clamp(-most, most), (size > most).mean(dtype=v.dtype))
@@ -102,7 +103,7 @@ def balanced(v: Tensor, total: Tensor | None = None) -> Tensor:
             neither grows more than ``GROWTH`` times. None: to the geometric mean of the two.
     """
     parts = torch.stack([v, -v]).clamp_(min=0)  # (2, K, ...): upward, downward
-    sides = parts.sum(1, keepdim=True)
+    sides = parts.sum(1, keepdim=True)  # (2, 1, ...)
     if total is None:
         target = sides.sqrt().prod(0)
     else:

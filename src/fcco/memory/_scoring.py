@@ -38,7 +38,7 @@ def scored_table(
         raises: whether an output that is not finite raises; else it is left out.
     """
     before = evaluator.module_state.capture()
-    table = None
+    table = None  # its shape is that of the first outputs
     try:
         for batch in _batches(objective, reader, chunk):
             batch = batch.to(evaluator.device)

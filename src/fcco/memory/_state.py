@@ -62,6 +62,7 @@ class MemoryState:
 
     def after_load(self) -> None:
         self.shares = [share.cpu() for share in self.shares]
+        # The engine makes these anew: they hold the objective and the old tensors.
         self.table = None
         self.form = None
         self.figures = None

@@ -101,7 +101,7 @@ class PairwiseForm(Form):
             if not there.comparable:
                 new_rows.append(old_rows)
                 continue
-            log_g, slope = self._kernel.rows(there.a, there.s, there.w)
+            log_g, slope = self._kernel.rows(there.a, there.s, there.w)  # (A, C) each
             found = self._weigh(view, there, log_g)
             column = self._column(c, view)
             by_anchor = (found.slope * slope).sum(1).to(c.dtype)
@@ -148,7 +148,7 @@ class PairwiseForm(Form):
             rows[anchor] = log_g.to(rows.dtype)
         if self._table.filling:
             self._fill_first_rows(rows, there)
-        log_g = rows[there.anchors].to(there.w.dtype)
+        log_g = rows[there.anchors].to(there.w.dtype)  # (A, C)
         if theirs.numel():
             fresh = _among(there.others, other)
             s_fresh = there.s[fresh]
