@@ -117,6 +117,9 @@ def test_nothing_of_the_core_uses_the_lab():
         ("_support", {"methods", "solver"}),
         ("objectives", {"solver", "lab"}),
         ("data", {"objectives", "solver", "methods", "lab"}),
+        ("memory.forms", {"objectives", "solver", "methods", "lab"}),
+        ("solver", {"memory", "memory.forms", "lab"}),
+        ("checkpoint", {"methods", "solver", "data", "objectives", "memory"}),
     ],
 )
 def test_the_arrows_of_the_design(part, others):
@@ -124,6 +127,26 @@ def test_the_arrows_of_the_design(part, others):
     for path in CORE:
         if part_of(path) == part:
             assert not own(path) & others
+
+
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        ("methods.schedules", {"trackers", "estimators", "_recipes", "_box"}),
+        ("methods.trackers", {"estimators", "_recipes", "_box"}),
+        ("methods.estimators", {"trackers", "_recipes", "_box"}),
+        ("solver._state", {"_solver", "_engine", "_tracked", "_blocks"}),
+        ("solver._blocks", {"_solver", "_engine", "_tracked"}),
+        ("solver._engine", {"_solver", "_tracked", "_blocks"}),
+        ("solver._solver", {"_tracked", "_blocks", "_draw", "_reference"}),  # it knows no engine from inside
+    ],
+)
+def test_the_arrows_within_a_package(name, others):
+    path = SOURCE / (name.replace(".", "/") + ".py")
+    package = name.split(".")[0]
+    names = (found.split(".") for found in imports(path))
+    inside = {found[2] for found in names if found[:2] == ["fcco", package] and len(found) > 2}
+    assert not inside & others
 
 
 def test_only_torch_is_required():

@@ -207,7 +207,18 @@ class MemoryLoader:
             "step": self._step,
             "random": self._generator.get_state(),
             "sweeps": [[sampler.sweep.seed, sampler.sweep.at] for sampler in self._samplers],
-            "queue": [[drawn.id.clone(), drawn.probability.clone(), drawn.seed] for drawn in self._queue],
+            "queue": self._saved_queue(),
+        }
+
+    def _saved_queue(self) -> dict[str, Any]:
+        """The draws in flight: ids and q (Q, K), seeds (Q,)."""
+        shape = (len(self._queue), self._weight.shape[0])
+        ids = [drawn.id for drawn in self._queue]
+        probabilities = [drawn.probability for drawn in self._queue]
+        return {
+            "id": torch.cat([self._weight.new_zeros(0, dtype=torch.int64), *ids]).reshape(shape),
+            "probability": torch.cat([self._weight.new_zeros(0), *probabilities]).reshape(shape),
+            "seed": [drawn.seed for drawn in self._queue],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -219,8 +230,10 @@ class MemoryLoader:
         self._generator.set_state(state["random"].cpu())
         for sampler, (round_seed, at) in zip(self._samplers, state["sweeps"], strict=True):
             sampler.sweep.go_to(round_seed, at)
-        queue = [_Drawn(id.to(self.device), q.to(self.device), seed) for id, q, seed in state["queue"]]
-        self._queue = deque(queue)
+        queue = state["queue"]
+        ids = queue["id"].to(self.device)
+        probabilities = queue["probability"].to(self.device)
+        self._queue = deque(_Drawn(*parts) for parts in zip(ids, probabilities, queue["seed"], strict=True))
         self._epoch = state["epoch"]
         self._step = state["step"]
         self._resumed = True

@@ -29,7 +29,7 @@ class Pieces(Protocol):
 
 
 def make_pieces(evaluator: Evaluator, index: Tensor, data: tuple[Any, ...], chunk: int | None) -> Pieces | None:
-    """The draw in pieces of at most ``chunk`` examples (of a ready objective) or blocks (of a user's own); None: whole."""
+    """The draw in pieces of at most ``chunk`` examples (ready objectives) or blocks (a user's own); None: whole."""
     if chunk is None:
         return None
     checks.positive_int("chunk", chunk)
