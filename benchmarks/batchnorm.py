@@ -1,7 +1,7 @@
 """What a full pass sees of a network with BatchNorm: batches composed as in training, or plain chunks of the data.
 
 A ResNet18 is trained a little; then, at fixed weights, the mean of g over many training draws is the truth that v3's
-anchor should hold, and the two kinds of full pass are set against it.
+reference should hold, and the two kinds of full pass are set against it.
 
 Run: .venv/bin/python benchmarks/batchnorm.py --out results/bench/batchnorm.json    (minutes on two cores)
 """
@@ -11,35 +11,31 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from fcco.data import Batch
 from fcco.lab.config import TrainConfig
 from fcco.lab.parts import build
-from fcco.lab.passes import ComposedPass, FullPass
-from fcco.objectives import MultiTaskAUC
-
-
-def endless(loader: Any) -> Iterator[Any]:
-    while True:
-        yield from loader
-
-
-def full_values(objective: MultiTaskAUC, full_pass: FullPass) -> Tensor:
-    """g (m, dim): the rows of a pass, added up per block."""
-    total = torch.zeros(objective.num_blocks, objective.dim)
-    for batch in full_pass():
-        total.index_add_(0, batch.index, objective(batch.index, batch))
-    return total
+from fcco.lab.passes import ComposedPass
+from fcco.objectives import OutputObjective
 
 
 def size(x: Tensor) -> float:
     """Root mean square over the tasks of the rows' norms."""
     return float(x.square().sum(1).mean().sqrt())
+
+
+def whole(objective: OutputObjective, batches: Iterable[Batch]) -> Tensor:
+    """g (m, dim) by a full pass."""
+    g = torch.zeros(objective.num_blocks, objective.dim)
+    for batch in batches:
+        assert batch.index is not None
+        g.index_add_(0, batch.index, objective.inner(batch.index, batch).to(g.dtype))
+    return g
 
 
 def main() -> None:
@@ -50,24 +46,25 @@ def main() -> None:
     given = parser.parse_args()
     started = time.perf_counter()
     parts = build(TrainConfig(dataset="digits", model="resnet18", method="sox", lr=0.002, samples=32, seed=0))
-    solver, draws = parts.solver, endless(parts.loader)
-    for _ in range(given.steps):
-        solver.step(next(draws))
-    objective = solver.objective
-    composed = ComposedPass(objective.blocks, blocks=parts.config.blocks, samples=32, seed=0)
+    objective = parts.solver.objective
+    assert isinstance(objective, OutputObjective)
+    sizes = {"blocks": parts.loader.blocks, "samples": parts.loader.samples, "seed": 0}
+    for batch in objective.loader(**sizes, steps_per_epoch=given.steps):
+        parts.solver.step(batch)
     total, squares = torch.zeros(2, objective.num_blocks, objective.dim)
     count = torch.zeros(objective.num_blocks, 1)
     with torch.no_grad():
         passes = {
-            "composed": full_values(objective, composed),
-            "plain": full_values(objective, objective.full_pass),
+            "composed": whole(objective, ComposedPass(objective.blocks, **sizes)()),
+            "plain": whole(objective, objective.full_pass()),
         }
-        for _ in range(given.draws):
-            batch = next(draws)
-            g = objective(batch.index, batch)
-            total[batch.index] += g
-            squares[batch.index] += g.square()
-            count[batch.index] += 1
+        for batch in objective.loader(**sizes | {"seed": 1}, steps_per_epoch=given.draws):
+            index = batch.index
+            assert index is not None
+            g = objective.inner(index, batch)
+            total[index] += g
+            squares[index] += g.square()
+            count[index] += 1
     mean = total / count
     error = ((squares / count - mean.square()).clamp(min=0) / count).sqrt()
     found = {

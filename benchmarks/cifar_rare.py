@@ -10,7 +10,7 @@ learning rate and knobs, the second half is reported. Every run is searched in t
 more; then settings one step away from the winner on two seeds, the best two of them on two more. Then for all classes: a
 second list, drawn up from what the first search showed (the same for both partial AUC runs), all on that class, the best six
 on three more classes, the best three on all ten; last the other values of the winner's own knob. AdamW with a cosine, bf16,
-random flips and crops, cutout; every run sees the same number of images (32 + 224 a step). Every network is evaluated twice: with the
+random flips and crops, cutout; every run sees the same number of images (32 + 224 per step). Every network is evaluated twice: with the
 batch-norm statistics of its own training batches, and with those of 20 uniform batches
 (``torch.optim.swa_utils.update_bn``), since draws by importance or by class are not the data; which of the two a method
 uses is chosen like its knobs. Runs are kept in runs.jsonl, and those that are there are not run again: a call that was
@@ -172,7 +172,7 @@ def train(run: str, data: dict[str, Tensor], choice: Choice, seed: int, epochs: 
 
 
 def _train_plain(model: nn.Module, x: Tensor, y: Tensor, choice: Choice, seed: int, steps: int) -> None:
-    """Cross-entropy on as many of the rare class a step as the others get."""
+    """Cross-entropy on as many of the rare class per step as the others get."""
     lr, decay, *_, l2 = choice
     generator = torch.Generator(x.device).manual_seed(seed)
     pools = (y == 1).nonzero()[:, 0], (y == 0).nonzero()[:, 0]
@@ -188,16 +188,14 @@ def _train_plain(model: nn.Module, x: Tensor, y: Tensor, choice: Choice, seed: i
 
 def _train_ours(run: str, model: nn.Module, x: Tensor, y: Tensor, choice: Choice, seed: int, steps: int) -> None:
     lr, decay, _, margin, hardness, knob = choice
-    loader = fcco.PointLoader(x, y, 32, 224, average=fcco.Average.OPPOSITE, seed=seed, steps_per_epoch=steps)
     loss, temperature = zoo.SquaredHinge(margin=margin), margin**2 / hardness
-    objective = zoo.PartialAUC(model, loader.num_blocks, temperature=temperature, loss=loss).to(x.device)
+    objective = zoo.PartialAUC(model, fcco.data.Points(x, y), temperature=temperature, loss=loss).to(x.device)
     optimizer = adam(objective.parameters(), lr, decay)
     method = fcco.output_memory(importance=knob) if run == "memory" else fcco.soap(beta=knob)
     solver = fcco.Solver(objective, optimizer, method)
-    batches = fcco.memory.MemoryLoader(solver, loader, seed=seed) if run == "memory" else loader
-    for step, (index, batch) in enumerate(batches):
+    for step, batch in enumerate(solver.loader(blocks=32, samples=224, seed=seed, steps_per_epoch=steps)):
         _cosine(optimizer, lr, step, steps)
-        solver.step(index, batch)
+        solver.step(batch)
 
 
 def _cosine(optimizer: torch.optim.Optimizer, lr: float, step: int, steps: int) -> None:

@@ -24,7 +24,7 @@ class Kept:
     """Rows of runs, by the job that made them.
 
     Args:
-        path: of the file, one JSON line a run.
+        path: of the file, one JSON line per run.
         names: of a job's parts, as they stand in a row.
         call: makes a row from a job, in a process of its own.
         workers: how many of those.
@@ -62,7 +62,7 @@ class Kept:
             seeds: of the runs that choose (or whatever else tells them apart).
             rungs: each how many of the seeds, and how many choices get them at most.
             job: of a choice and a seed.
-            value: of the rows of a choice, one a seed; the largest is best.
+            value: of the rows of a choice, one per seed; the largest is best.
         """
         found: list[tuple[Any, Choice]] = []
         for count, most in rungs:
@@ -98,6 +98,6 @@ def adam(parameters: Iterable[nn.Parameter], lr: float, decay: float, l2: float 
 
 @cache
 def arrays(path: str) -> dict[str, Tensor]:
-    """The arrays of an npz file, read once a process."""
+    """The arrays of an npz file, read once per process."""
     with np.load(path, allow_pickle=False) as file:
         return {name: torch.from_numpy(file[name]) for name in file.files}

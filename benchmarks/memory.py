@@ -36,13 +36,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import fcco
-from fcco.memory import MemoryLoader, OutputMemory, OutputTable
-from fcco.memory._memory import phi_of
-from fcco.memory._pairs import PairPhi
-from fcco.objectives import AveragePrecision, GlobalContrastive, MultiTaskAUC, PartialAUC, PNormPush, SquaredHinge
-from fcco.objectives._base import OutputObjective
-from fcco.sampling import Average, BlockLoader, ExampleLoader, PointLoader
-from fcco.sampling.loader import Loader
+from fcco.data import Examples, Points
+from fcco.memory import MemoryLoader, OutputTable
+from fcco.memory.forms import Evaluation, form_of
+from fcco.methods import OutputMemory
+from fcco.objectives import (
+    AveragePrecision,
+    GlobalContrastive,
+    MultiTaskAUC,
+    OutputObjective,
+    PartialAUC,
+    PNormPush,
+    SquaredHinge,
+)
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "memory"
 POSITIVES, EXAMPLES, CLASS = 1200, 20000, 6
@@ -50,42 +56,35 @@ RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 TUNING_SEEDS = (100, 101, 102)
 FINALISTS = 4, 2  # configurations that go on to the later tuning seeds; and where only the learning rate is tuned
 
-
-Problem = tuple[OutputObjective, Loader]
+Sizes = tuple[int, int]  # blocks, samples
 
 
 @dataclass(frozen=True)
 class Setting:
     """A problem: what is minimised, for how many steps, and what counts as zero."""
 
-    make: Callable[[nn.Module, int, int], OutputObjective]
+    make: Callable[[nn.Module, Points], OutputObjective]
     steps: int
-    positives: int
-    negatives: int
-    average: Average = Average.OPPOSITE
-    block_label: int = 1
+    blocks: int
+    samples: int
     least: float = 0.0  # subtracted from the value: the distance to the best possible
     scent: bool = True
     examples: int = EXAMPLES
 
     @property
     def drawn(self) -> int:
-        """Examples a step."""
-        return self.positives + self.negatives
+        """Examples per step."""
+        return self.blocks + self.samples
 
-    def build(self, seed: int, steps: int, device: str) -> Problem:
-        """The objective over a new network, and its loader."""
+    def sizes(self, method: str) -> Sizes:
+        """Blocks and samples per step."""
+        return self.blocks, self.samples
+
+    def build(self, device: str) -> OutputObjective:
+        """The objective over a new network."""
         x, y = data(device)
-        n1 = int(y.sum())
         model = nn.Sequential(nn.Linear(x.shape[1], 32), nn.ReLU(), nn.Linear(32, 1)).to(device)
-        first, second = self.positives, self.negatives
-        if self.block_label == 0:
-            first, second = second, first
-        loader = PointLoader(
-            x, y, first, second, average=self.average, block_label=self.block_label,
-            seed=seed, steps_per_epoch=steps, chunk=4096,
-        )  # fmt: skip
-        return self.make(model, n1, y.shape[0] - n1).to(device), loader
+        return self.make(model, Points(x, y)).to(device)
 
     def inputs(self, device: str) -> Tensor | tuple[Tensor, ...]:
         """What the network is evaluated on at the end: all of it."""
@@ -107,11 +106,15 @@ class Tasks:
     def drawn(self) -> int:
         return self.tasks * self.samples
 
-    def build(self, seed: int, steps: int, device: str) -> Problem:
+    def sizes(self, method: str) -> Sizes:
+        if method == "memory":  # which draws blocks + samples of all examples
+            return self.tasks, self.drawn - self.tasks
+        return self.tasks, self.samples
+
+    def build(self, device: str) -> OutputObjective:
         x, y = classes(device)
         model = nn.Sequential(nn.Linear(x.shape[1], 64), nn.ReLU(), nn.Linear(64, 10)).to(device)
-        loader = BlockLoader(x, y, self.tasks, self.samples, seed=seed, steps_per_epoch=steps)
-        return MultiTaskAUC(model, 10).to(device), loader
+        return MultiTaskAUC(model, fcco.data.Tasks(x, y)).to(device)
 
     def inputs(self, device: str) -> Tensor | tuple[Tensor, ...]:
         return classes(device)[0]
@@ -127,18 +130,20 @@ class Views:
     scent: bool = True
     examples: int = 4000
 
-    def build(self, seed: int, steps: int, device: str) -> Problem:
+    def sizes(self, method: str) -> Sizes:
+        return self.drawn, 0
+
+    def build(self, device: str) -> OutputObjective:
         x = views(device)
         model = nn.Sequential(nn.Linear(x[0].shape[1], 128), nn.ReLU(), nn.Linear(128, 32)).to(device)
-        loader = ExampleLoader(x, self.drawn, seed=seed, steps_per_epoch=steps)
-        return GlobalContrastive(model, x[0].shape[0], temperature=0.1).to(device), loader
+        return GlobalContrastive(model, Examples(x), temperature=0.1).to(device)
 
     def inputs(self, device: str) -> Tensor | tuple[Tensor, ...]:
         return views(device)
 
 
-def _pauc(temperature: float, positive: float | None = None) -> Callable[[nn.Module, int, int], OutputObjective]:
-    return lambda model, n1, n0: PartialAUC(model, n1, temperature=temperature, positive_temperature=positive)
+def _pauc(temperature: float, positive: float | None = None) -> Callable[[nn.Module, Points], OutputObjective]:
+    return lambda model, points: PartialAUC(model, points, temperature=temperature, positive_temperature=positive)
 
 
 SETTINGS: dict[str, Setting | Tasks | Views] = {
@@ -146,11 +151,11 @@ SETTINGS: dict[str, Setting | Tasks | Views] = {
     "pauc-0.3": Setting(_pauc(0.3), 6000, 16, 64),
     "pauc-0.1": Setting(_pauc(0.1), 2000, 16, 64),
     "pauc-0.3-small": Setting(_pauc(0.3), 4000, 4, 16),
-    "ap": Setting(lambda model, n1, n0: AveragePrecision(model, n1), 2000, 16, 64, Average.ALL, 1, -1.0, False),
-    "ap-small": Setting(lambda model, n1, n0: AveragePrecision(model, n1), 4000, 4, 16, Average.ALL, 1, -1.0, False),
+    "ap": Setting(AveragePrecision, 2000, 16, 64, least=-1.0, scent=False),
+    "ap-small": Setting(AveragePrecision, 4000, 4, 16, least=-1.0, scent=False),
     "two-way": Setting(_pauc(0.3, 1.0), 2000, 16, 64),
-    "push": Setting(
-        lambda model, n1, n0: PNormPush(model, n0, p=4.0, loss=SquaredHinge()), 2000, 16, 64, block_label=0, scent=False
+    "push": Setting(  # its blocks are the negatives
+        lambda model, points: PNormPush(model, points, p=4.0, loss=SquaredHinge()), 2000, 64, 16, scent=False
     ),
     "tasks": Tasks(4, 20),
     "tasks-all": Tasks(10, 8),
@@ -253,24 +258,23 @@ def train(run: Run, device: str) -> dict[str, Any]:
     setting = SETTINGS[run.setting]
     charged = math.ceil(setting.examples / setting.drawn) if run.scored else 0
     torch.manual_seed(run.seed)
-    objective, own = setting.build(run.seed, setting.steps - charged, device)
-    loader: Any = own
+    objective = setting.build(device)
     optimizer = torch.optim.Adam(objective.parameters(), lr=run.lr)
     solver = fcco.Solver(objective, optimizer, METHODS[run.method](**run.rates), nonfinite="skip")
-    if run.method == "memory":
-        loader = MemoryLoader(solver, own, seed=run.seed)
-        if run.scored:
-            loader.score()
+    loader = solver.loader(*setting.sizes(run.method), seed=run.seed, steps_per_epoch=setting.steps - charged)
+    if run.scored:
+        assert isinstance(loader, MemoryLoader)
+        loader.score()
     start = time.perf_counter()
-    for index, batch in loader:
-        solver.step(index, batch)
+    for batch in loader:
+        solver.step(batch)
     seconds = time.perf_counter() - start
-    return {**asdict(run), "value": exact(objective, own, setting.inputs(device)) - setting.least, "seconds": seconds,
+    return {**asdict(run), "value": exact(objective, setting.inputs(device)) - setting.least, "seconds": seconds,
             "samples": solver.samples, "skipped": solver.skipped}  # fmt: skip
 
 
 @torch.no_grad()
-def exact(objective: OutputObjective, loader: Loader, x: Tensor | tuple[Tensor, ...]) -> float:
+def exact(objective: OutputObjective, x: Tensor | tuple[Tensor, ...]) -> float:
     """F at the weights, from the outputs of all examples (two-way: at the best threshold)."""
     if isinstance(x, tuple):
         s = objective.outputs(x).double()
@@ -279,15 +283,19 @@ def exact(objective: OutputObjective, loader: Loader, x: Tensor | tuple[Tensor, 
     s = s.squeeze(1) if s.shape[1] == 1 else s
     if not bool(torch.isfinite(s).all()):
         return math.inf
-    table = OutputTable(s.shape[0], tuple(s.shape[1:]), like=s)
-    table.write(torch.arange(s.shape[0], device=s.device), s, 0)
-    phi = phi_of(objective, loader, table)
-    f = phi.everything().f
+    found = evaluated(objective, s)
     if isinstance(objective, PartialAUC) and objective.positive_temperature is not None:
-        assert isinstance(phi, PairPhi)
-        f, tau = objective.temperature * phi.rows[0].squeeze(1), objective.positive_temperature
+        f, tau = objective.temperature * found.rows[0].squeeze(1), objective.positive_temperature
         return float(tau * ((f / tau).logsumexp(0) - math.log(f.shape[0])))
-    return float(f.mean())
+    return float(found.f.mean())
+
+
+def evaluated(objective: OutputObjective, s: Tensor) -> Evaluation:
+    """F and its derivatives at the outputs (N, ...) of all examples."""
+    table = OutputTable.empty(s.shape[0], tuple(s.shape[1:]), like=s)
+    table.write(torch.arange(s.shape[0], device=s.device), s, 0)
+    form = form_of(objective, table)
+    return form.evaluate_all(form.start_rows())
 
 
 # ---------------------------------------------------------------------- many runs, kept as they come
@@ -303,7 +311,7 @@ def _work(job: tuple[Run, str]) -> dict[str, Any]:
 
 
 class Store:
-    """Results by key, in one JSON file a setting."""
+    """Results by key, in one JSON file per setting."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.known = folder, dict[str, dict[str, Any]]()

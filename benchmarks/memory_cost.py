@@ -5,7 +5,7 @@
     python benchmarks/memory_cost.py --device cuda --networks   # steps of ResNets with 256 images, with and without
 
 Scores are normal, positives (1 % of all) 2.5 higher, so that part of the pairs is inside the hinge; 16 positives and 64
-negatives a step, 80 examples where there are no classes. Times are medians. A case of more than ``--pairs`` pairs is left
+negatives per step, 80 examples where there are no classes. Times are medians. A case of more than ``--pairs`` pairs is left
 out (-).
 """
 
@@ -14,20 +14,21 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+import warnings
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import fcco
-from fcco.memory import Memory
-from fcco.memory._features import ContrastivePhi
-from fcco.objectives import AveragePrecision, GlobalContrastive, MultiTaskAUC, PartialAUC
-from fcco.objectives._base import OutputObjective
-from fcco.sampling import Average, BlockLoader, ExampleLoader, PointLoader
-from fcco.sampling.loader import Loader
+from fcco.data import Examples, Points, Tasks
+from fcco.memory import MemoryLoader, MemoryState, OutputTable
+from fcco.memory._sampler import gradient_sizes, renewed
+from fcco.memory._strata import Strata
+from fcco.memory.forms import Form, form_of
+from fcco.objectives import AveragePrecision, GlobalContrastive, MultiTaskAUC, OutputObjective, PartialAUC
 
 POSITIVES, NEGATIVES = 16, 64
 KINDS: dict[str, tuple[int, ...]] = {  # and the shape of an output
@@ -39,38 +40,68 @@ KINDS: dict[str, tuple[int, ...]] = {  # and the shape of an output
 SLOW = ("exponential", "features, d = 64")  # all pairs, where everything is evaluated
 
 
-def problem(kind: str, n: int, device: str) -> tuple[OutputObjective, Loader]:
-    """An objective over n examples that a table stands for, and its loader."""
+def problem(kind: str, n: int, device: str) -> OutputObjective:
+    """An objective over n examples that a table stands for."""
     x, place = torch.zeros(n, 1, device=device), torch.arange(n, device=device)
     if kind == "moments, 10 tasks":
-        loader: Loader = BlockLoader(x, place % 10, 4, 20, seed=0)
-        return MultiTaskAUC(nn.Linear(1, 10), 10), loader
+        return MultiTaskAUC(nn.Linear(1, 10), Tasks(x, place % 10))
     if kind == "features, d = 64":
-        return GlobalContrastive(nn.Linear(1, 64), n), ExampleLoader((x, x), 80, seed=0)
-    average = Average.ALL if kind == "polynomial" else Average.OPPOSITE
-    loader = PointLoader(x, (place % 100 == 0).long(), POSITIVES, NEGATIVES, average=average, seed=0)
+        return GlobalContrastive(nn.Linear(1, 64), Examples((x, x)))
+    points = Points(x, place % 100 == 0)
     if kind == "polynomial":
-        return AveragePrecision(nn.Linear(1, 1), loader.num_blocks), loader
-    return PartialAUC(nn.Linear(1, 1), loader.num_blocks, temperature=0.3), loader
+        return AveragePrecision(nn.Linear(1, 1), points)
+    return PartialAUC(nn.Linear(1, 1), points, temperature=0.3)
 
 
-def made(kind: str, n: int, device: str) -> tuple[Memory, Tensor]:
-    """The memory with a full table of n outputs, and the examples of one step."""
+@dataclass(frozen=True)
+class Case:
+    """A memory with a full table, and the examples of one step."""
+
+    loader: MemoryLoader
+    state: MemoryState
+    strata: Strata
+    id: Tensor
+
+    @property
+    def table(self) -> OutputTable:
+        assert self.state.table is not None
+        return self.state.table
+
+    @property
+    def form(self) -> Form:
+        assert self.state.form is not None
+        return self.state.form
+
+    def step(self) -> None:
+        """What a step asks of the table."""
+        self.form.evaluate(self.id, self.state.rows, self.table.read(self.id))
+
+    def refresh(self) -> None:
+        """Everything evaluated, and kept."""
+        found = self.form.evaluate_all(self.state.rows)
+        members = self.strata.members
+        self.state.rows = found.rows
+        self.state.shares = [renewed(torch.empty(0), gradient_sizes(found.c, own, None), 1.0) for own in members]
+
+
+def made(kind: str, n: int, device: str) -> Case:
+    """The memory over n examples."""
     generator = torch.Generator(device).manual_seed(0)
-    objective, loader = problem(kind, n, device)
-    objective.to(device)
+    objective = problem(kind, n, device).to(device)
     solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.1), fcco.output_memory())
-    memory = fcco.memory.MemoryLoader(solver, loader).memory
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the output memory does not pay")  # for features
+        loader = solver.loader(POSITIVES, NEGATIVES)
     outputs = torch.randn(n, *KINDS[kind], generator=generator, device=device)
     if not KINDS[kind]:
         outputs += 2.5 * (torch.arange(n, device=device) % 100 == 0)
-    memory.begin(KINDS[kind]).write(torch.arange(n, device=device), outputs, 0)
-    for chances in memory.chances:
-        chances.draw(0.5, torch.Generator())  # the order of the sweep is part of what is kept
-    id = torch.cat([
-        c.members[torch.randperm(len(c.members), generator=generator, device=device)[: c.draws]] for c in memory.chances
-    ])  # fmt: skip
-    return memory, id
+    table = OutputTable.empty(n, KINDS[kind], like=outputs)
+    table.write(torch.arange(n, device=device), outputs, 0)
+    form, state = form_of(objective, table), solver.state.engine
+    state.take_over(table, form, form.start_rows())
+    assert isinstance(loader, MemoryLoader)
+    id = next(iter(loader)).id.unique()  # the order of the sweep, made by this, is part of what is kept
+    return Case(loader, state, Strata(objective.blocks, table.device), id)
 
 
 def held(thing: Any, found: dict[int, int] | None = None) -> int:
@@ -101,7 +132,7 @@ def milliseconds(call: Callable[[], object], device: str, repeats: int) -> float
 
 
 def networks(device: str, steps: int = 60) -> None:
-    """Milliseconds a step with 256 images of 32 x 32 (500 of 23,000 positive): BSGD, and the memory; table work alone."""
+    """Milliseconds per step with 256 images of 32 x 32 (500 of 23,000 positive): BSGD, and the memory; table work alone."""
     from cifar_rare import Network
 
     y = (torch.arange(23_000, device=device) < 500).long()
@@ -111,13 +142,12 @@ def networks(device: str, steps: int = 60) -> None:
         found = []
         for method in (fcco.bsgd(), fcco.output_memory()):
             model = Mean([Network().to(device) for _ in range(copies)])
-            loader = PointLoader(x, y, 32, 224, average=Average.OPPOSITE, seed=0, steps_per_epoch=3 * steps)
-            objective = PartialAUC(model, loader.num_blocks, temperature=1.0).to(device)
+            objective = PartialAUC(model, Points(x, y), temperature=1.0).to(device)
             solver = fcco.Solver(objective, torch.optim.Adam(objective.parameters(), lr=1e-4), method)
-            batches = iter(loader if method.memory is None else fcco.memory.MemoryLoader(solver, loader))
-            milliseconds(lambda s=solver, b=batches: s.step(*next(b)), device, steps)  # type: ignore[misc]
-            found.append(milliseconds(lambda s=solver, b=batches: s.step(*next(b)), device, steps))  # type: ignore[misc]
-            period = 0 if solver.memory is None else solver.memory.period
+            batches = iter(solver.loader(blocks=32, samples=224, seed=0, steps_per_epoch=3 * steps))
+            milliseconds(lambda s=solver, b=batches: s.step(next(b)), device, steps)  # type: ignore[misc]
+            found.append(milliseconds(lambda s=solver, b=batches: s.step(next(b)), device, steps))  # type: ignore[misc]
+            period = 0 if method.memory is None else fcco.memory.diagnose(solver).period
         print(f"| {copies} x ResNet18 | {found[0]:.1f} | {found[1]:.1f} | {period} |", flush=True)
 
 
@@ -153,21 +183,17 @@ def main() -> None:
     print("| n | kind | a step | the whole table | state, MB |\n|---|---|---|---|---|")
     for n in args.sizes:
         for kind in args.kinds:
-            memory, id = made(kind, n, args.device)
-            phi, table = memory.phi, memory.table
-            assert phi is not None
-            assert table is not None
+            case = made(kind, n, args.device)
             if kind not in SLOW:
-                phi.everything()
-            elif isinstance(phi, ContrastivePhi):
-                phi.rows[0].zero_()  # a run has met everyone by now; else the first look would meet all pairs
-            step = milliseconds(partial(phi.at, id, table.read(id)), args.device, args.repeats)
+                case.refresh()
+            elif kind.startswith("features"):
+                case.state.rows[0].zero_()  # a run has met everyone by now; else the first step would meet all pairs
+            step = milliseconds(case.step, args.device, args.repeats)
             whole = "-"
-            if kind not in SLOW or phi.pairs() <= args.pairs:
+            if kind not in SLOW or case.form.cost() <= args.pairs:
                 repeats = args.repeats if n < 10**6 else 2
-                whole = f"{milliseconds(phi.everything, args.device, repeats):.1f}"
-                memory.refresh(0, due=True)
-            state = held(memory)
+                whole = f"{milliseconds(case.refresh, args.device, repeats):.1f}"
+            state = held(case.loader)
             print(f"| {n:.0e} | {kind} | {step:.1f} | {whole} | {state / 1e6:.1f} |", flush=True)
 
 

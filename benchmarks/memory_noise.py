@@ -12,69 +12,63 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from memory import SETTINGS, data
+from memory import SETTINGS, Sizes, data, evaluated
 from torch import Tensor
 
 import fcco
-from fcco.memory import MemoryLoader
-from fcco.memory._memory import Memory, phi_of
-from fcco.memory._settings import OutputMemory
+from fcco.objectives import OutputObjective
 
 MEMORIES = {
-    "memory, uniform draws": OutputMemory(importance=0.0, cap=None, balance=False),
-    "memory, p = 0.5": OutputMemory(importance=0.5, cap=None, balance=False),
-    "memory, p = 0.5, balance": OutputMemory(importance=0.5, cap=None),
-    "memory, p = 0.5, balance, cap 6": OutputMemory(importance=0.5, cap=6.0),
-    "memory, p = 0.5, balance, cap 3 (default)": OutputMemory(),
+    "memory, uniform draws": fcco.output_memory(importance=0.0, cap=None, balance=False),
+    "memory, p = 0.5": fcco.output_memory(importance=0.5, cap=None, balance=False),
+    "memory, p = 0.5, balance": fcco.output_memory(importance=0.5, cap=None),
+    "memory, p = 0.5, balance, cap 6": fcco.output_memory(importance=0.5, cap=6.0),
+    "memory, p = 0.5, balance, cap 3 (default)": fcco.output_memory(),
 }
+FOREVER = 10**9  # steps
 
 
-def flat(gradients: tuple[Tensor, ...]) -> Tensor:
+def flat(gradients: list[Tensor]) -> Tensor:
     return torch.cat([g.flatten() for g in gradients])
 
 
-def trained(name: str, lr: float, steps: int) -> tuple[fcco.Solver, MemoryLoader]:
-    """Some steps with the memory; then every output in the table is that of the weights as they are."""
+def trained(name: str, lr: float, steps: int) -> OutputObjective:
+    """The objective after some steps with the memory."""
     torch.manual_seed(0)
-    objective, loader = SETTINGS[name].build(0, steps, "cpu")
+    objective = SETTINGS[name].build("cpu")
     solver = fcco.Solver(objective, torch.optim.Adam(objective.parameters(), lr=lr), fcco.output_memory())
-    memory = MemoryLoader(solver, loader, seed=0)
-    for index, batch in memory:
-        solver.step(index, batch)
-    memory.score()
-    return solver, memory
+    for batch in solver.loader(*SETTINGS[name].sizes("memory"), seed=0, steps_per_epoch=steps):
+        solver.step(batch)
+    return objective
 
 
-def pushes(loader: MemoryLoader, settings: OutputMemory, x: Tensor, c: Tensor) -> Iterator[Tensor]:
-    """Gradients of the memory with these settings."""
-    old, objective = loader.memory, loader.memory.objective
-    strata = [fcco.memory.draws.Stratum(chances.members, chances.draws) for chances in old.chances]
-    memory = Memory(objective, loader.loader, strata, settings, c[:0])
-    memory.table, memory.phi = old.table, old.phi
-    memory.refresh(0, due=True)
-    parameters, generator = list(objective.parameters()), torch.Generator().manual_seed(1)
-    while True:
-        parts = [chances.draw(settings.importance, generator) for chances in memory.chances]
-        id, q, weight = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-        v = memory.weigh(id, q, weight, c[id])[0]
-        yield flat(torch.autograd.grad(objective.outputs(x[id]).squeeze(1), parameters, v.to(x.dtype)))
+def by_memory(objective: OutputObjective, method: fcco.Method, sizes: Sizes) -> Iterator[Tensor]:
+    """Gradients of a memory whose table is full and right; the weights stand still."""
+    optimizer = torch.optim.SGD(objective.parameters(), lr=0.0)
+    solver = fcco.Solver(objective, optimizer, method)
+    loader = solver.loader(*sizes, seed=1, steps_per_epoch=FOREVER)
+    loader.score()  # type: ignore[attr-defined]
+    for batch in loader:
+        solver.step(batch)
+        yield flat([p.grad for p in solver.parameters if p.grad is not None])
 
 
-def batches(solver: fcco.Solver, loader: MemoryLoader, rows: Tensor | None) -> Iterator[Tensor]:
+def by_batch(objective: OutputObjective, rows: Tensor | None, sizes: Sizes) -> Iterator[Tensor]:
     """Gradients of uniform batches: f' at the batch's own g, or at the rows of log g (or g) given."""
-    objective, parameters = solver.objective, solver.parameters
-    log = torch.tensor(objective.log)
-    while True:
-        for index, batch in loader.loader:
-            g = objective(index, batch)
-            u = (g.detach() if rows is None else rows[index].to(g.dtype)).requires_grad_()
-            (slope,) = torch.autograd.grad(objective.outer(index, u).mean(), [u])
-            slope = torch.where(log, slope * (g - u).exp().detach(), slope)
-            yield flat(torch.autograd.grad(g, parameters, slope))
+    parameters = list(objective.parameters())
+    log_domain = torch.tensor(objective.log_domain)
+    for batch in objective.loader(*sizes, seed=0, steps_per_epoch=FOREVER):
+        index = batch.index
+        assert index is not None
+        g = objective(index, batch)
+        u = (g.detach() if rows is None else rows[index].to(g.dtype)).requires_grad_()
+        (slope,) = torch.autograd.grad(objective.outer(index, u).mean(), [u])
+        slope = torch.where(log_domain, slope * (g - u).exp().detach(), slope)
+        yield flat(list(torch.autograd.grad(g, parameters, slope)))
 
 
 def measured(gradients: Iterator[Tensor], exact: Tensor, draws: int) -> tuple[float, float, float]:
@@ -94,23 +88,19 @@ def main() -> None:
     torch.set_num_threads(1)
     lines = ["| setting | gradient | bias (± standard error) | noise |", "|---|---|---|---|"]
     for name in args.setting:
-        solver, loader = trained(name, args.lr, args.steps)
-        table, objective = loader.memory.table, loader.memory.objective
-        assert table is not None
-        x = data("cpu")[0]
-        phi = phi_of(objective, loader.loader, table)
+        objective = trained(name, args.lr, args.steps)
+        sizes = SETTINGS[name].sizes("memory")
+        s = objective.outputs(data("cpu")[0]).squeeze(1)
         with torch.no_grad():
-            c = phi.everything().c
-        exact = flat(torch.autograd.grad(objective.outputs(x).squeeze(1), solver.parameters, c)).double()
-        rows = phi.rows[0]  # type: ignore[attr-defined]
-        makers: dict[str, Callable[[], Iterator[Tensor]]] = {
-            "BSGD": lambda s=solver, o=loader: batches(s, o, None),  # type: ignore[misc]
-            "a tracker with exact u": lambda s=solver, o=loader, r=rows: batches(s, o, r),  # type: ignore[misc]
+            found = evaluated(objective, s)
+        exact = flat(list(torch.autograd.grad(s, list(objective.parameters()), found.c))).double()
+        sources = {
+            "BSGD": by_batch(objective, None, sizes),
+            "a tracker with exact u": by_batch(objective, found.rows[0], sizes),
         }
-        for kind, settings in MEMORIES.items():
-            makers[kind] = lambda o=loader, p=settings, x=x, c=c: pushes(o, p, x, c)  # type: ignore[misc]
-        for kind, make in makers.items():
-            bias, error, noise = measured(make(), exact, args.draws)
+        sources |= {kind: by_memory(objective, method, sizes) for kind, method in MEMORIES.items()}
+        for kind, gradients in sources.items():
+            bias, error, noise = measured(gradients, exact, args.draws)
             lines.append(f"| {name} | {kind} | {bias:.2f} ± {error:.2f} | {noise:.1f} |")
             print(lines[-1], flush=True)
     if args.out:

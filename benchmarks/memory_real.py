@@ -3,7 +3,7 @@
     python benchmarks/learns.py --prepare data.npz        # reads the tables once
     python benchmarks/memory_real.py --data data.npz      # an hour on one core, writes results/memory/real*
 
-Memory (its defaults), SOX and a plain loss see the same number of examples. Settings are drawn once a problem: learning
+Memory (its defaults), SOX and a plain loss see the same number of examples. Settings are drawn once per problem: learning
 rate, AdamW's weight decay, and where the objective has them the margin and the hardness (margin^2 / temperature) of its
 pair loss, 24 at most. Each method gets them all, each with every knob of its own: two betas for SOX, three L2 for the plain
 loss (which has no pair loss), for the memory its default importance alone. The validation metric chooses on one seed
@@ -41,7 +41,7 @@ RATES, DECAYS = (3e-4, 1e-3, 3e-3), (0.0, 0.3, 1.0, 3.0, 10.0)
 KNOBS = {"memory": (0.5,), "SOX": (0.3, 0.9), "plain": (0.0, 1e-4, 1e-3)}  # importance (the default), beta, L2
 DRAWN, SEEDS, RUNGS = 24, (100, 101, 102), ((1, 48), (2, 6), (3, 3))
 NAMES = ("problem", "method", "lr", "decay", "margin", "hardness", "knob", "seed")  # of a run
-PARTS, LOOKS = ("train", "valid", "test"), 12
+PARTS, CHECKS = ("train", "valid", "test"), 12
 Score = Callable[[Tensor, Tensor], float]
 
 
@@ -51,22 +51,26 @@ class Task:
 
     model: nn.Module
     objective: zoo.OutputObjective
-    loader: fcco.sampling.Loader
-    size: int  # examples a step
+    sizes: tuple[int, int]  # blocks and samples per step, of a tracker
+    size: int  # examples per step, of the memory and the plain loss
     plain: Callable[[], Iterator[Tensor]]  # mini-batch losses
     metric: Callable[[str], float]
 
 
+def pair_objective(model: nn.Module, points: fcco.data.Points, margin: float, hardness: float) -> zoo.OutputObjective:
+    """PartialAUC where there is a hardness, else AveragePrecision."""
+    loss = zoo.SquaredHinge(margin=margin)
+    if hardness:
+        return zoo.PartialAUC(model, points, temperature=margin**2 / hardness, loss=loss)
+    return zoo.AveragePrecision(model, points, loss=loss)
+
+
 def rare(score: Score, data: Arrays, seed: int, margin: float, hardness: float) -> Task:
-    """a9a with 500 of its positives: 2.5 % of the training rows. PartialAUC where there is a hardness, else AveragePrecision."""
+    """a9a with 500 of its positives: 2.5 % of the training rows."""
     x, y, rows = data["a9a_x"].float(), data["a9a_y"].long(), data["a9a_train"]
     rows = torch.cat([rows[y[rows] == 1][:500], rows[y[rows] == 0]])
     own_x, own_y, model = x[rows], y[rows], mlp(x.shape[1], 1, 64)
-    average = fcco.Average.OPPOSITE if hardness else fcco.Average.ALL
-    loader, loss = fcco.PointLoader(own_x, own_y, 16, 64, average=average, seed=seed), zoo.SquaredHinge(margin=margin)
-    made: zoo.OutputObjective = zoo.AveragePrecision(model, loader.num_blocks, loss=loss)
-    if hardness:
-        made = zoo.PartialAUC(model, loader.num_blocks, temperature=margin**2 / hardness, loss=loss)
+    made = pair_objective(model, fcco.data.Points(own_x, own_y), margin, hardness)
 
     def plain() -> Iterator[Tensor]:
         for i in balanced(own_y, 16, 64, seed):
@@ -74,21 +78,16 @@ def rare(score: Score, data: Arrays, seed: int, margin: float, hardness: float) 
 
     places = {"train": rows, "valid": data["a9a_valid"], "test": data["a9a_test"]}
     return Task(
-        model, made, loader, 80, plain, lambda part: score(predict(model, x[places[part]])[:, 0], y[places[part]])
+        model, made, (16, 64), 80, plain, lambda part: score(predict(model, x[places[part]])[:, 0], y[places[part]])
     )
 
 
 def labels(name: str, data: Arrays, seed: int, margin: float, hardness: float) -> Task:
-    """Many labels (Tox21: 12 assays, a fifth of them missing). PartialAUC where there is a hardness, else AveragePrecision."""
+    """Many labels (Tox21: 12 assays, a fifth of them missing)."""
     x, y, rows = data[f"{name}_x"].float(), data[f"{name}_y"].float(), data[f"{name}_train"]
     own_x, own_y, model = x[rows], y[rows], mlp(x.shape[1], y.shape[1], 128, dropout=0.3)
-    average = fcco.Average.OPPOSITE if hardness else fcco.Average.ALL
-    loader = fcco.MultiLabelPointLoader(own_x, own_y, 64, 192 // y.shape[1], average=average, seed=seed)
-    loss, tasks = zoo.SquaredHinge(margin=margin), loader.block_task
-    made: zoo.OutputObjective = zoo.AveragePrecision(model, loader.num_blocks, block_task=tasks, loss=loss)
-    if hardness:
-        temperature = margin**2 / hardness
-        made = zoo.PartialAUC(model, loader.num_blocks, block_task=tasks, temperature=temperature, loss=loss)
+    made = pair_objective(model, fcco.data.Points(own_x, own_y), margin, hardness)
+    sizes = 64, 192 // y.shape[1]
 
     def plain() -> Iterator[Tensor]:
         for i in uniform(256, len(own_x), seed):
@@ -98,16 +97,14 @@ def labels(name: str, data: Arrays, seed: int, margin: float, hardness: float) -
         own = data[f"{name}_{part}"]
         return macro(average_precision, predict(model, x[own]), y[own])
 
-    return Task(model, made, loader, 256, plain, metric)
+    return Task(model, made, sizes, 256, plain, metric)
 
 
 def ranking(kind: str, data: Arrays, seed: int, *_: float) -> Task:
     x, y, query = data["ranking_x"].float(), data["ranking_y"].float(), data["ranking_group"].long()
     rows = data["ranking_train"]
     own_x, own_y, model = x[rows], y[rows], mlp(x.shape[1], 1, 64, dropout=0.3)
-    above = 0.0 if kind == "NDCG" else -float("inf")
-    loader = fcco.QueryItemLoader(own_x, query[rows], own_y, 32, 8, relevant_above=above, seed=seed)
-    made = (zoo.NDCG if kind == "NDCG" else zoo.ListNet)(model, query[rows], own_y)
+    made = (zoo.NDCG if kind == "NDCG" else zoo.ListNet)(model, fcco.data.Queries(own_x, query[rows], own_y))
 
     def plain() -> Iterator[Tensor]:
         for i in uniform(256, len(own_x), seed):
@@ -117,13 +114,13 @@ def ranking(kind: str, data: Arrays, seed: int, *_: float) -> Task:
         own = data[f"ranking_{part}"]
         return ndcg(predict(model, x[own])[:, 0], y[own], query[own])
 
-    return Task(model, made, loader, 256, plain, metric)
+    return Task(model, made, (32, 8), 256, plain, metric)
 
 
 def survival(data: Arrays, seed: int, *_: float) -> Task:
     x, (when, event), rows = data["metabric_x"].float(), data["metabric_y"].float().T, data["metabric_train"]
     model = mlp(x.shape[1], 1, 32, dropout=0.2)
-    loader = fcco.RiskSetLoader(x[rows], when[rows], event[rows], 8, 8, seed=seed)
+    made = zoo.Cox(model, fcco.data.RiskSets(x[rows], when[rows], event[rows]))
 
     def plain() -> Iterator[Tensor]:
         for i in uniform(64, len(rows), seed):
@@ -133,7 +130,7 @@ def survival(data: Arrays, seed: int, *_: float) -> Task:
         own = data[f"metabric_{part}"]
         return concordance(predict(model, x[own])[:, 0], when[own], event[own])
 
-    return Task(model, zoo.Cox(model, when[rows], event[rows]), loader, 64, plain, metric)
+    return Task(model, made, (8, 8), 64, plain, metric)
 
 
 @dataclass(frozen=True)
@@ -174,13 +171,13 @@ def steps_of(task: Task, method: str, lr: float, decay: float, knob: float, seed
     optimizer = adam(task.objective.parameters(), lr, decay)
     chosen = fcco.output_memory(importance=knob) if method == "memory" else fcco.soap(beta=knob)
     solver = fcco.Solver(task.objective, optimizer, chosen)
-    loader: Any = task.loader
+    blocks, samples = task.sizes
     if method == "memory":
-        classes = isinstance(loader, fcco.PointLoader)
-        loader = fcco.memory.MemoryLoader(solver, loader, draws=None if classes else task.size, seed=seed)
+        samples = task.size - blocks
+    loader = solver.loader(blocks, samples, seed=seed)
     while True:
-        for index, batch in loader:
-            solver.step(index, batch)
+        for batch in loader:
+            solver.step(batch)
             yield solver.samples
 
 
@@ -189,19 +186,19 @@ def trained(data: Arrays, name: str, method: str, *choice_and_seed: float) -> Ro
     lr, decay, margin, hardness, knob, seed = *choice_and_seed[:-1], int(choice_and_seed[-1])
     torch.manual_seed(seed)
     problem = PROBLEMS[name]
-    task, looks = problem.make(data, seed, margin, hardness), list[dict[str, float]]()
+    task, checks = problem.make(data, seed, margin, hardness), list[dict[str, float]]()
     task.objective.train()
     start = time.perf_counter()
     for seen in steps_of(task, method, lr, decay, knob, seed):
-        if seen >= problem.samples * (len(looks) + 1) / LOOKS:
+        if seen >= problem.samples * (len(checks) + 1) / CHECKS:
             task.objective.eval()
-            looks.append({part: task.metric(part) for part in PARTS})
+            checks.append({part: task.metric(part) for part in PARTS})
             task.objective.train()
         if seen >= problem.samples:
             break
-    best = max(looks, key=lambda look: look["valid"])
+    best = max(checks, key=lambda check: check["valid"])
     row: Row = dict(zip(NAMES, (name, method, *choice_and_seed), strict=True))
-    return row | {"seen": seen, "last": looks[-1], "best": best, "at": looks.index(best) + 1,
+    return row | {"seen": seen, "last": checks[-1], "best": best, "at": checks.index(best) + 1,
                   "seconds": round(time.perf_counter() - start, 2)}  # fmt: skip
 
 

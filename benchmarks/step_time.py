@@ -24,7 +24,7 @@ BOUNDS = {"sox": 1.03, "msvr-v2": 2.06, "msvr-v3": 3.10}  # v1's depends on the 
 
 
 class Scores(fcco.Objective):
-    """A small convolutional network, its mean score a block, and a curved f."""
+    """A small convolutional network, its mean score per block, and a curved f."""
 
     def __init__(self, width: int) -> None:
         super().__init__(num_blocks=BLOCKS, dim=1)

@@ -17,6 +17,7 @@ OUTSIDE = ("lab", "integrations")  # may use anything, and nothing of the core m
 LAYERS = (
     ("_support",),
     ("_objective", "checkpoint", "data", "methods"),
+    ("memory.forms",),
     ("objectives",),
     ("solver",),
     ("memory",),
@@ -25,9 +26,16 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ENTRY = ("__init__", "__main__")  # the front door opens onto everything
 
 
+FORMS = (["memory", "forms"], ["memory", "_table"])  # what objectives name of the memory: below them, not above
+
+
 def part_of(path):
     """The module or package of fcco that a file belongs to: solver, data, lab, ..."""
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    return part([name.removesuffix(".py") for name in path.relative_to(SOURCE).parts])
+
+
+def part(names):
+    return "memory.forms" if names[:2] in FORMS else names[0]
 
 
 def files():
@@ -72,7 +80,7 @@ def imports(path):
 def own(path):
     """The parts of fcco that a file imports."""
     names = (name.split(".") for name in imports(path))
-    return {name[1] for name in names if name[0] == "fcco" and len(name) > 1}
+    return {part(name[1:]) for name in names if name[0] == "fcco" and len(name) > 1}
 
 
 def test_every_part_has_its_place():
@@ -109,6 +117,9 @@ def test_nothing_of_the_core_uses_the_lab():
         ("_support", {"methods", "solver"}),
         ("objectives", {"solver", "lab"}),
         ("data", {"objectives", "solver", "methods", "lab"}),
+        ("memory.forms", {"objectives", "solver", "methods", "lab"}),
+        ("solver", {"memory", "memory.forms", "lab"}),
+        ("checkpoint", {"methods", "solver", "data", "objectives", "memory"}),
     ],
 )
 def test_the_arrows_of_the_design(part, others):
@@ -116,6 +127,26 @@ def test_the_arrows_of_the_design(part, others):
     for path in CORE:
         if part_of(path) == part:
             assert not own(path) & others
+
+
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        ("methods.schedules", {"trackers", "estimators", "_recipes", "_box"}),
+        ("methods.trackers", {"estimators", "_recipes", "_box"}),
+        ("methods.estimators", {"trackers", "_recipes", "_box"}),
+        ("solver._state", {"_solver", "_engine", "_tracked", "_blocks"}),
+        ("solver._blocks", {"_solver", "_engine", "_tracked"}),
+        ("solver._engine", {"_solver", "_tracked", "_blocks"}),
+        ("solver._solver", {"_tracked", "_blocks", "_draw", "_reference"}),  # it knows no engine from inside
+    ],
+)
+def test_the_arrows_within_a_package(name, others):
+    path = SOURCE / (name.replace(".", "/") + ".py")
+    package = name.split(".")[0]
+    names = (found.split(".") for found in imports(path))
+    inside = {found[2] for found in names if found[:2] == ["fcco", package] and len(found) > 2}
+    assert not inside & others
 
 
 def test_only_torch_is_required():

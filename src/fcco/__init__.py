@@ -76,6 +76,7 @@ __all__ = [
     "data",
     "estimators",
     "load",
+    "memory",
     "methods",
     "msvr_v1",
     "msvr_v1_sp",

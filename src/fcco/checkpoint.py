@@ -8,7 +8,7 @@ import hashlib
 import os
 from collections import Counter, OrderedDict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -112,7 +112,7 @@ def _check_loadable(value: Any, where: str) -> None:
 def _write(target: Path, content: dict[str, Any]) -> None:
     aside = target.with_name(target.name + ".partial")
     with open(aside, "wb") as file:
-        torch.save(content, file)
+        _save_content(content, file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(aside, target)
@@ -121,6 +121,16 @@ def _write(target: Path, content: dict[str, Any]) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _save_content(content: dict[str, Any], file: IO[bytes]) -> None:
+    try:
+        torch.save(content, file)
+    except RuntimeError as error:
+        # Where the disk fails, torch's writer may fail once more while it closes, over the disk's own error.
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def load(

@@ -88,7 +88,7 @@ def error_of(path, parts):
 
 @forks
 @pytest.mark.skipif(sys.platform != "linux", reason="file size limits as Linux has them")
-@pytest.mark.parametrize("part", [0.0, 0.3, 0.99])
+@pytest.mark.parametrize("part", [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99])
 def test_disk_that_is_full(part, good_file, tmp_path):
     """A real one: the system lets the process write that much of the file and no more."""
     path, size = tmp_path / "run.pt", good_file.stat().st_size

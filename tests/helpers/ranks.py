@@ -296,6 +296,29 @@ def diagnose_spoilt():
     solver.diagnose(lambda: full_pass(x))
 
 
+class Unequal(Curved):
+    """Counts the samples of a pass over all data twice on rank 1, as if it owned more of them."""
+
+    def samples(self, index, *data):
+        counted = super().samples(index, *data)
+        in_a_step = len(index) == BLOCKS // 4
+        return counted if in_a_step else counted * (1 + rank_and_world()[0])
+
+
+def renew_per_epoch(steps=11):
+    """The step of v3's reference after every step, without a period: the ranks must renew it together."""
+    torch.manual_seed(0)
+    objective, x = Unequal(), data()
+    optimizer = torch.optim.SGD(objective.parameters(), lr=0.03)
+    method = recipe("msvr-v3", period=None)
+    solver = fcco.Solver(objective, optimizer, method, full_pass=lambda: full_pass(x))
+    found = []
+    for t in range(1, steps + 1):
+        solver.step(*batch(t, x))
+        found.append(solver.state.engine.reference.step)
+    return found
+
+
 def foreign_block():
     solver, x = make("sox")
     rank, world = rank_and_world()

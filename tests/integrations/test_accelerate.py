@@ -6,8 +6,8 @@ from accelerate import Accelerator, DistributedType
 from accelerate.state import AcceleratorState, GradientState, PartialState
 
 from fcco.integrations.accelerate import register
-from tests.integrations.cases import EPOCH, make_objective, make_parts, outcome, plain_run
 from tests.helpers.same import assert_same
+from tests.integrations.cases import EPOCH, make_objective, make_parts, outcome, plain_run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,6 +10,7 @@ from lightning.pytorch.strategies import FSDPStrategy
 from torch.utils.data import DataLoader
 
 from fcco.integrations.lightning import SolverModule
+from tests.helpers.same import assert_same
 from tests.integrations.cases import (
     EPOCH,
     WRONG_LOADERS,
@@ -19,7 +20,6 @@ from tests.integrations.cases import (
     outcome,
     plain_run,
 )
-from tests.helpers.same import assert_same
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),

@@ -7,6 +7,7 @@ from transformers import TrainingArguments
 
 import fcco
 from fcco.integrations.transformers import SolverTrainer
+from tests.helpers.same import assert_same
 from tests.integrations.cases import (
     EPOCH,
     WRONG_LOADERS,
@@ -17,7 +18,6 @@ from tests.integrations.cases import (
     outcome,
     plain_run,
 )
-from tests.helpers.same import assert_same
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

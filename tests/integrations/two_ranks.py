@@ -19,8 +19,8 @@ from transformers import TrainingArguments
 from fcco.integrations.accelerate import register
 from fcco.integrations.lightning import SolverModule
 from fcco.integrations.transformers import SolverTrainer
-from tests.integrations.cases import EPOCH, make_objective, make_parts, outcome, plain_run
 from tests.helpers.same import assert_same
+from tests.integrations.cases import EPOCH, make_objective, make_parts, outcome, plain_run
 
 CUT, EPOCHS = EPOCH + 2, 2
 PORT = "29500"  # asked for by the environment, used by nobody: the ranks meet in a file

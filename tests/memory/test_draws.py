@@ -49,7 +49,7 @@ def test_probabilities_are_a_running_mean_of_shares() -> None:
     torch.testing.assert_close(share, torch.tensor([0.2, 0.4, 0.4], dtype=torch.float64))
     for nothing in (torch.zeros(3), torch.tensor([0.0, torch.inf, 0.0])):
         assert renewed(share, nothing, 0.2) is share
-    torch.testing.assert_close(probability(share, 3, 0.5), 0.5 / 3 + 0.5 * share)
+    torch.testing.assert_close(probability(share, share.sum(), 3, 0.5), 0.5 / 3 + 0.5 * share)
     assert renewed(share, torch.tensor([0.0, 1.0, 0.0]), 1.0).tolist() == [0.0, 1.0, 0.0]
 
 

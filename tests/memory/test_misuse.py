@@ -8,137 +8,184 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import fcco
-from fcco.memory import MemoryLoader
-from fcco.memory._generic import GenericPhi
-from fcco.memory._memory import phi_of
-from fcco.memory._table import OutputTable
-from fcco.objectives import NDCG, AveragePrecision, GroupDRO, KLRisk, Logistic, MultiTaskAUC, PartialAUC
-from fcco.sampling import Average, BlockLoader, GroupLoader, MultiLabelPointLoader, PointLoader, QueryItemLoader
-from tests.memory.cases import CASES, Case, N, inputs, labels, model, solver_for, whole
-
-
-def _point(outputs: int = 1, average: Average = Average.OPPOSITE, block_label: int = 1) -> Case:
-    loader = PointLoader(inputs(), labels(), 4, 6, average=average, block_label=block_label, seed=0)
-    return Case(PartialAUC(model(outputs), loader.num_blocks, temperature=0.3).double(), loader)
-
-
-def _shuffled() -> Case:
-    query, relevance = torch.arange(N) // 8, torch.arange(N) % 3
-    loader = QueryItemLoader(inputs(), query, relevance, 4, seed=0)
-    return Case(NDCG(model(), query, relevance, block_item=loader.block_example.flip(0)).double(), loader)
+from fcco.data import Bags, Batch, Groups, Points, Tasks
+from fcco.memory import OutputTable, diagnose
+from fcco.memory.forms import Form, GenericForm, PairwiseForm, form_of
+from fcco.objectives import (
+    NDCG,
+    AveragePrecision,
+    GroupDRO,
+    KLRisk,
+    Logistic,
+    MultiInstance,
+    MultiTaskAUC,
+    OutputObjective,
+    PartialAUC,
+)
+from tests.memory.cases import (
+    CASES,
+    N,
+    engine_of,
+    inputs,
+    labels,
+    many_points,
+    model,
+    points,
+    queries,
+    solver_for,
+    state_of,
+    whole,
+)
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: _point(2), lambda: _point(block_label=0), _shuffled], ids=["two scores", "label", "order"]
+    "make",
+    [
+        lambda: PartialAUC(model(2), points(), temperature=0.3),
+        lambda: PartialAUC(model(2), many_points(), temperature=0.3),
+        lambda: NDCG(model(2), queries()),
+    ],
+    ids=["two scores", "two of three tasks", "two scores per item"],
 )
-def test_misuse_is_refused_as_with_bsgd(make: Callable[[], Case]) -> None:
-    case = make()
-    solver = fcco.Solver(case.objective, torch.optim.SGD(case.objective.parameters(), lr=0.1), fcco.bsgd())
-    index, batch = next(iter(case.loader))
-    with pytest.raises(ValueError, match=r"must"):
-        solver.step(index, batch)
-    solver, loader = solver_for(make(), fcco.output_memory())
-    with pytest.raises(ValueError, match=r"must"):
-        solver.step(None, whole(loader.memory))
+def test_misuse_is_refused_as_with_bsgd(make: Callable[[], OutputObjective]) -> None:
+    for method in (fcco.bsgd(), fcco.output_memory()):
+        case = make().double()
+        solver = fcco.Solver(case, torch.optim.SGD(case.parameters(), lr=0.1), method)
+        batch = next(iter(solver.loader(blocks=4, samples=6)))
+        with pytest.raises(ValueError, match="the model must return one score"):
+            solver.step(batch)
 
 
-def test_another_average_and_another_values_go_the_slow_way() -> None:
-    class Doubled(PartialAUC):
-        def values(self, index: torch.Tensor, outputs: torch.Tensor, batch: fcco.Batch) -> torch.Tensor:
-            return super().values(index, 2.0 * outputs, batch)
+class Doubled(PartialAUC):
+    """Another g."""
 
-    table = OutputTable(N, (), like=torch.zeros(0, dtype=torch.float64))
-    case = _point(average=Average.ALL)
-    assert isinstance(phi_of(case.objective, case.loader, table), GenericPhi)
-    case = _point()
-    doubled = Doubled(case.objective.model, case.objective.num_blocks).double()
-    assert isinstance(phi_of(doubled, case.loader, table), GenericPhi)
+    def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
+        return super().values(index, 2.0 * outputs, batch)
 
 
-def test_groups_are_refused_by_name() -> None:
-    loader = GroupLoader(inputs(), torch.arange(N) % 4, 2, 5, labels=labels(), seed=0)
-    objective = GroupDRO(model(2), 4, KLRisk(0.5)).double()
-    solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.1), fcco.output_memory())
-    with pytest.raises(TypeError, match="GroupLoader"):
-        MemoryLoader(solver, loader)
+class Halved(PartialAUC):
+    """Another f."""
+
+    def outer(self, index: Tensor, u: Tensor) -> Tensor:
+        return 0.5 * super().outer(index, u)
+
+
+class Renamed(Doubled):
+    """The same g, and a form that is right for it."""
+
+    def table_form(self, table: OutputTable) -> Form | None:
+        from fcco.memory.forms import pairwise_form
+        from fcco.objectives import SquaredHinge
+
+        kernel = SquaredHinge(0.5, 4.0).exponential_kernel(self.temperature)  # (1 + 2 x)^2 = 4 (0.5 + x)^2
+        return pairwise_form(self, self.blocks, kernel, table)
+
+
+class Warmer(PartialAUC):
+    """Nothing of it is changed."""
+
+    def __init__(self, net: nn.Module, data: Points) -> None:
+        super().__init__(net, data, temperature=3.0)
+
+
+def test_a_subclass_with_another_f_or_g_goes_the_slow_way() -> None:
+    table = OutputTable.empty(N, (), like=torch.zeros(0, dtype=torch.float64))
+    for kind, form in ((Doubled, GenericForm), (Halved, GenericForm), (Renamed, PairwiseForm), (Warmer, PairwiseForm)):
+        assert isinstance(form_of(kind(model(), points()).double(), table), form)
+    case = CASES["pauc"]()
+    case.outer = lambda index, u: u.squeeze(1)  # type: ignore[method-assign]
+    assert isinstance(form_of(case, table), GenericForm)
+
+
+def test_a_subclass_that_names_its_form_gets_it() -> None:
+    """And it is right: the slow form of its parent says the same."""
+    table = OutputTable.empty(N, (), like=torch.zeros(0, dtype=torch.float64))
+    table.write(torch.arange(N), torch.randn(N, dtype=torch.float64), 0)
+    fast = form_of(Renamed(model(), points()).double(), table)
+    slow = form_of(Doubled(model(), points()).double(), table)
+    mine = fast.evaluate_all(fast.start_rows()).c
+    torch.testing.assert_close(mine, slow.evaluate_all([]).c, rtol=1e-10, atol=1e-10)
+
+
+def test_groups_and_bags_are_refused_by_name() -> None:
+    groups = Groups(inputs(), labels(), torch.arange(N) % 4)
+    bags = Bags(inputs(), torch.arange(N) // 4, torch.arange(10) % 2)
+    for case in (GroupDRO(model(2), groups, KLRisk(0.5)).double(), MultiInstance(model(), bags).double()):
+        with pytest.raises(ValueError, match=f"no form for groups and bags; {type(case).__name__}"):
+            fcco.Solver(case, torch.optim.SGD(case.parameters(), lr=0.1), fcco.output_memory())
 
 
 def test_one_task_with_a_column_of_its_own() -> None:
-    """(K, 1) scores: balanced only where the objective declares it, and given back to it as the model gave them."""
+    """(K, 1) scores: balanced only where the objective declares it."""
     y = labels().double().unsqueeze(1)
-    trained = Case(MultiTaskAUC(model(), 1).double(), BlockLoader(inputs(), y, 1, 6, seed=0))
-    loader = MultiLabelPointLoader(inputs(), y, 4, 5, average=Average.ALL, seed=0)
-    logistic = AveragePrecision(model(), loader.num_blocks, loss=Logistic(), block_task=loader.block_task).double()
-    for case, balances in ((trained, False), (Case(logistic, loader), True)):
-        solver, memory = solver_for(case, fcco.output_memory(importance=0.0, cap=None))
-        solver.step(None, whole(memory.memory))
-        assert memory.memory._balances is balances
+    trained = MultiTaskAUC(model(), Tasks(inputs(), y)).double()
+    logistic = AveragePrecision(model(), Points(inputs(), y), loss=Logistic()).double()
+    for case, balances in ((trained, False), (logistic, True)):
+        solver, _ = solver_for(case, fcco.output_memory(importance=0.0, cap=None))
+        solver.step(whole(case))
+        assert engine_of(solver)._weigher.balances is balances
+
+
+def test_queries_are_not_balanced() -> None:
+    solver, _ = solver_for(CASES["ndcg"](), fcco.output_memory())
+    assert not engine_of(solver)._weigher.balances
 
 
 def test_an_example_without_label_is_not_waited_for() -> None:
     y = labels().double()
     y[5] = torch.nan
-    loader = PointLoader(inputs(), y, 4, 6, average=Average.OPPOSITE, seed=0)
-    solver, memory = solver_for(
-        Case(PartialAUC(model(), loader.num_blocks, temperature=0.3).double(), loader), fcco.output_memory()
-    )
-    solver.step(None, whole(memory.memory))
-    assert memory.diagnose().seen == 1.0
+    case = PartialAUC(model(), Points(inputs(), y), temperature=0.3).double()
+    solver, _ = solver_for(case, fcco.output_memory())
+    solver.step(whole(case))
+    assert diagnose(solver).seen == 1.0
 
 
 def test_a_warning_made_an_error_leaves_the_step_taken() -> None:
-    solver, loader = solver_for(CASES["pauc"](), fcco.output_memory(refresh=1), lr=0.0)
-    batch = whole(loader.memory)
-    solver.step(None, batch)
-    loader.memory.lag.fill_(1e3)
+    case = CASES["pauc"]()
+    solver, _ = solver_for(case, fcco.output_memory(refresh=1), lr=0.0)
+    batch = whole(case)
+    solver.step(batch)
+    state_of(solver).staleness = torch.tensor(1e3, dtype=torch.float64)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match="mean little"):
-            solver.step(None, batch)
-    assert (solver.t, loader.memory.refreshed) == (2, 2)
+            solver.step(batch)
+    assert (solver.t, state_of(solver).refreshed) == (2, 2)
 
 
 def test_scoring_leaves_out_what_is_not_finite() -> None:
     x = inputs()
     x[3] = torch.nan
-    base = PointLoader(x, labels(), 4, 6, average=Average.OPPOSITE, seed=0)
-    objective = PartialAUC(model(), base.num_blocks, temperature=0.3).double()
+    case = PartialAUC(model(), Points(x, labels()), temperature=0.3).double()
     for policy in ("skip", "raise"):
-        optimizer = torch.optim.SGD(objective.parameters(), lr=0.1)
-        solver = fcco.Solver(objective, optimizer, fcco.output_memory(), nonfinite=policy)
-        loader = MemoryLoader(solver, base)
+        optimizer = torch.optim.SGD(case.parameters(), lr=0.1)
+        solver = fcco.Solver(case, optimizer, fcco.output_memory(), nonfinite=policy)
+        loader = solver.loader(blocks=4, samples=6)
+        assert isinstance(loader, fcco.memory.MemoryLoader)
         if policy == "raise":
             with pytest.raises(fcco.NonFiniteError, match="example 3"):
                 loader.score()
             continue
         loader.score()
-        assert loader.memory.table is not None
-        assert loader.memory.table.missing == 1
-
-
-def test_looking_at_the_value_changes_nothing() -> None:
-    solver, loader = solver_for(CASES["pauc"](), fcco.output_memory(refresh=100))
-    for index, batch in loader:
-        solver.step(index, batch)
-    before = [rows.clone() for rows in loader.memory.phi.rows]  # type: ignore[union-attr]
-    assert loader.memory.value() > 0.0
-    assert all(torch.equal(a, b) for a, b in zip(before, loader.memory.phi.rows, strict=True))  # type: ignore[union-attr]
+        table = state_of(solver).table
+        assert table is not None
+        assert table.missing == 1
 
 
 def test_a_state_of_other_data_changes_nothing_and_a_new_period_counts(tmp_path: Path) -> None:
     solver, loader = solver_for(CASES["pauc"](), fcco.output_memory(refresh=2))
-    for index, batch in loader:
-        solver.step(index, batch)
-    fcco.save(tmp_path / "state", solver, loader)
+    for batch in loader:
+        solver.step(batch)
+    fcco.save(tmp_path / "state", solver=solver, loader=loader)
     again, other = solver_for(CASES["pauc"](), fcco.output_memory(refresh=9))
-    fcco.load(tmp_path / "state", again, other)
-    assert other.memory.period == 9
-    assert other.diagnose().seen == loader.diagnose().seen
+    fcco.load(tmp_path / "state", solver=again, loader=other)
+    assert state_of(again).period == 9
+    assert diagnose(again).seen == diagnose(solver).seen
     state = solver.state_dict()
-    state["memory"]["table"]["values"] = state["memory"]["table"]["values"][:-1]
+    state["state"]["engine"]["values"] = state["state"]["engine"]["values"][:-1]
     fresh, _ = solver_for(CASES["pauc"](), fcco.output_memory(refresh=2))
     weights = [p.detach().clone() for p in fresh.parameters]
     with pytest.raises(ValueError, match="39 examples"):
@@ -151,10 +198,8 @@ def test_a_linear_network_with_a_large_step_stays_finite() -> None:
     """Balance used to blow up a side on which next to nothing was drawn."""
     for seed in range(3):
         torch.manual_seed(seed)
-        base = PointLoader(inputs(), labels(), 4, 6, average=Average.OPPOSITE, seed=seed, steps_per_epoch=300)
-        objective = PartialAUC(nn.Linear(5, 1).double(), base.num_blocks, temperature=0.3)
-        optimizer = torch.optim.SGD(objective.parameters(), lr=0.1)
-        solver = fcco.Solver(objective, optimizer, fcco.output_memory(refresh=2))
-        for index, batch in MemoryLoader(solver, base, seed=seed):
-            solver.step(index, batch)
+        case = PartialAUC(nn.Linear(5, 1).double(), points(), temperature=0.3)
+        solver, loader = solver_for(case, fcco.output_memory(refresh=2), seed=seed, steps_per_epoch=300)
+        for batch in loader:
+            solver.step(batch)
         assert solver.skipped == 0

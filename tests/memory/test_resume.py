@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,18 +13,18 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 import fcco
+from fcco.data import Points
 from fcco.memory import MemoryLoader
-from fcco.objectives._partial_auc import PartialAUC
-from fcco.sampling import Average, PointLoader
-from tests.memory.cases import CASES, inputs, labels, model, solver_for, whole
-from tests.trials import assert_same
+from fcco.objectives import PartialAUC
+from tests.helpers.same import assert_same
+from tests.memory.cases import CASES, inputs, labels, model, solver_for, state_of, whole
 
 
 def run(solver: fcco.Solver, loader: MemoryLoader, steps: int) -> None:
     done = 0
     while done < steps:
-        for index, batch in loader:
-            solver.step(index, batch)
+        for batch in loader:
+            solver.step(batch)
             done += 1
             if done == steps:
                 return
@@ -32,49 +34,79 @@ def weights(solver: fcco.Solver) -> list[Tensor]:
     return [p.detach().clone() for p in solver.parameters]
 
 
+def table_and_rows(solver: fcco.Solver) -> list[Tensor]:
+    """Copies of what the memory knows."""
+    state = state_of(solver)
+    assert state.values is not None
+    assert state.written is not None
+    return [state.values.clone(), state.written.clone(), *(rows.clone() for rows in state.rows)]
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("name", ["pauc", "two-way", "ap", "ap-tasks", "ndcg", "tasks", "contrastive-learned"])
-def test_resume_is_exact(name: str, tmp_path: Path) -> None:
-    method = fcco.output_memory(refresh=3, alpha=0.5)
+def test_resume_is_exact(name: str, nesterov: bool, tmp_path: Path) -> None:
+    method = fcco.output_memory(refresh=3, alpha=0.5, nesterov=nesterov)
     solver, loader = solver_for(CASES[name](), method)
     run(solver, loader, 5)
-    fcco.save(tmp_path / "state", solver, loader)
+    fcco.save(tmp_path / "state", solver=solver, loader=loader)
     run(solver, loader, 8)
-    wanted, draws = weights(solver), loader.state_dict()
+    wanted = weights(solver)
+    draws = loader.state_dict()
     solver, loader = solver_for(CASES[name](), method)
-    fcco.load(tmp_path / "state", solver, loader)
+    fcco.load(tmp_path / "state", solver=solver, loader=loader)
     run(solver, loader, 8)
     assert all(torch.equal(a, b) for a, b in zip(weights(solver), wanted, strict=True))
     assert torch.equal(loader.state_dict()["random"], draws["random"])
 
 
-def test_a_failed_step_leaves_no_trace() -> None:
+def test_every_saved_field_of_the_record_is_in_the_state() -> None:
     solver, loader = solver_for(CASES["pauc"](), fcco.output_memory(refresh=2))
     run(solver, loader, 3)
-    memory = loader.memory
-    assert memory.table is not None
-    before = [*weights(solver), memory.table.values.clone(), memory.table.written.clone(), *memory.phi.rows]  # type: ignore[union-attr]
-    before = [tensor.clone() for tensor in before]
-    batch = whole(memory)
+    state = state_of(solver)
+    saved = {item.name for item in dataclasses.fields(state) if item.metadata["layout"] is not None}
+    assert set(solver.state_dict()["state"]["engine"]) == saved
+
+
+def test_a_failed_step_leaves_no_trace() -> None:
+    case = CASES["pauc"]()
+    solver, loader = solver_for(case, fcco.output_memory(refresh=2))
+    run(solver, loader, 3)
+    before = [*weights(solver), *table_and_rows(solver)]
+    batch = whole(case)
     batch.x[3] = torch.nan
     with pytest.raises(fcco.NonFiniteError):
-        solver.step(None, batch)
-    after = [*weights(solver), memory.table.values, memory.table.written, *memory.phi.rows]  # type: ignore[union-attr]
+        solver.step(batch)
+    after = [*weights(solver), *table_and_rows(solver)]
     assert all(torch.equal(a, b) for a, b in zip(after, before, strict=True))
     assert solver.t == 3
 
 
 def test_a_gradient_that_is_not_finite_leaves_no_trace_either() -> None:
-    solver, loader = solver_for(CASES["ap"](), fcco.output_memory(refresh=2))
+    case = CASES["ap"]()
+    solver, loader = solver_for(case, fcco.output_memory(refresh=2))
     run(solver, loader, 3)
-    memory = loader.memory
-    assert memory.table is not None
-    state = [memory.table.values, memory.table.written, *memory.phi.rows]  # type: ignore[union-attr]
-    before = [tensor.clone() for tensor in state]
+    before = table_and_rows(solver)
     solver.parameters[0].register_hook(lambda gradient: gradient * torch.nan)
     with pytest.raises(fcco.NonFiniteError):
-        solver.step(None, whole(memory))
-    assert all(torch.equal(a, b) for a, b in zip(state, before, strict=True))
+        solver.step(whole(case))
+    assert all(torch.equal(a, b) for a, b in zip(table_and_rows(solver), before, strict=True))
     assert solver.t == 3
+
+
+def test_a_step_that_is_skipped_leaves_no_trace_and_is_counted() -> None:
+    case = CASES["pauc"]()
+    optimizer = torch.optim.SGD(case.parameters(), lr=0.1)
+    solver = fcco.Solver(case, optimizer, fcco.output_memory(refresh=2), nonfinite="skip")
+    loader = solver.loader(blocks=4, samples=6)
+    assert isinstance(loader, MemoryLoader)
+    run(solver, loader, 3)
+    before = table_and_rows(solver)
+    batch = whole(case)
+    batch.x[3] = torch.nan
+    samples = solver.samples
+    assert solver.step(batch).skipped
+    assert all(torch.equal(a, b) for a, b in zip(table_and_rows(solver), before, strict=True))
+    assert (solver.t, solver.skipped, solver.samples) == (3, 1, samples + len(batch))
 
 
 @pytest.mark.parametrize("steps", [0, 3])
@@ -83,18 +115,20 @@ def test_an_optimizer_that_raises_leaves_no_trace(name: str, steps: int) -> None
     def refuse(*_: object) -> None:
         raise MemoryError
 
-    trials = [solver_for(CASES[name](), fcco.output_memory(alpha=0.5)) for _ in range(2)]
     states = []
-    for place, (solver, loader) in enumerate(trials):
+    for fails in (True, False):
+        case = CASES[name]()
+        solver, loader = solver_for(case, fcco.output_memory(alpha=0.5))
         run(solver, loader, steps)
-        if place == 0:
-            handle, before = solver.optimizer.register_step_pre_hook(refuse), weights(solver)
+        if fails:
+            handle = solver.optimizer.register_step_pre_hook(refuse)
+            before = weights(solver)
             with pytest.raises(MemoryError):
-                solver.step(None, whole(loader.memory))
+                solver.step(whole(case))
             handle.remove()
             assert solver.t == steps
             assert_same(weights(solver), before)
-            assert (loader.memory.period > 0) == (steps > 0)  # it is chosen at the first step that is taken
+            assert (state_of(solver).period > 0) == (steps > 0)  # it is chosen at the first step that is taken
         run(solver, loader, 4)
         states.append(solver.state_dict())
     assert_same(*states)
@@ -102,33 +136,51 @@ def test_an_optimizer_that_raises_leaves_no_trace(name: str, steps: int) -> None
 
 @pytest.mark.parametrize("steps", [0, 3])
 def test_an_interrupt_during_the_optimizer_waits_until_the_step_is_taken(steps: int) -> None:
-    trials = [solver_for(CASES["pauc"](), fcco.output_memory(refresh=100)) for _ in range(2)]
-    for place, (solver, loader) in enumerate(trials):
+    states = []
+    for interrupted in (True, False):
+        case = CASES["pauc"]()
+        solver, loader = solver_for(case, fcco.output_memory(refresh=100))
         run(solver, loader, steps)
-        if place == 0:
+        if interrupted:
             solver.optimizer.register_step_pre_hook(lambda *_: signal.raise_signal(signal.SIGINT))
             with pytest.raises(KeyboardInterrupt):
-                solver.step(None, whole(loader.memory))
+                solver.step(whole(case))
         else:
-            solver.step(None, whole(loader.memory))
+            solver.step(whole(case))
         assert solver.t == steps + 1
-    assert_same(*(solver.state_dict() for solver, _ in trials))
+        states.append(solver.state_dict())
+    assert_same(*states)
+
+
+def test_the_seam_drops_what_the_block_could_not_take() -> None:
+    case = CASES["pauc"]()
+    solver, loader = solver_for(case, fcco.output_memory(refresh=2))
+    run(solver, loader, 3)
+    before = table_and_rows(solver)
+    changed = False
+    try:
+        with solver.gradient(whole(case)):
+            changed = not torch.equal(table_and_rows(solver)[0], before[0])
+            raise ZeroDivisionError
+    except ZeroDivisionError:
+        pass
+    assert changed
+    assert all(torch.equal(a, b) for a, b in zip(table_and_rows(solver), before, strict=True))
 
 
 def test_a_step_that_fails_at_the_table_puts_back_nothing_of_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    solver, loader = solver_for(CASES["pauc"](), fcco.output_memory(refresh=1))  # rows are renewed after every step
+    case = CASES["pauc"]()
+    solver, loader = solver_for(case, fcco.output_memory(refresh=1))  # rows are renewed after every step
     run(solver, loader, 5)
-    memory = loader.memory
-    assert memory.phi is not None
-    before = [rows.clone() for rows in memory.phi.rows]  # type: ignore[attr-defined]
+    before = table_and_rows(solver)
 
     def full(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(memory.table, "write", full)
+    monkeypatch.setattr(state_of(solver).table, "write", full)
     with pytest.raises(MemoryError):
-        solver.step(None, whole(memory))
-    assert all(torch.equal(a, b) for a, b in zip(memory.phi.rows, before, strict=True))  # type: ignore[attr-defined]
+        solver.step(whole(case))
+    assert all(torch.equal(a, b) for a, b in zip(table_and_rows(solver), before, strict=True))
 
 
 class Items(Dataset[Tensor]):
@@ -139,53 +191,65 @@ class Items(Dataset[Tensor]):
         return inputs()[place]
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_workers_change_nothing(workers: int) -> None:
-    found = _trained(workers)
-    wanted = _trained(0)
-    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(_trained(workers), _trained(0), strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_many_workers_are_fed() -> None:
+    assert len(_trained(3)) == 2
 
 
 def _trained(workers: int) -> list[Tensor]:
     torch.manual_seed(0)
-    base = PointLoader(Items(), labels(), 3, 5, average=Average.OPPOSITE, seed=0, num_workers=workers)
-    objective = PartialAUC(nn.Linear(5, 1).double(), base.num_blocks, temperature=0.5)
+    objective = PartialAUC(nn.Linear(5, 1).double(), Points(Items(), labels()), temperature=0.5)
     optimizer = torch.optim.Adam(objective.parameters(), lr=0.1)
     solver = fcco.Solver(objective, optimizer, fcco.output_memory(refresh=2))
-    run(solver, MemoryLoader(solver, base, ahead=4), 12)
+    loader = solver.loader(blocks=3, samples=5, num_workers=workers)
+    assert isinstance(loader, MemoryLoader)
+    run(solver, loader, 12)
     return weights(solver)
 
 
+def test_a_new_iteration_ends_the_old_one() -> None:
+    _, loader = solver_for(CASES["pauc"](), fcco.output_memory())
+    first = iter(loader)
+    next(first)
+    next(iter(loader))
+    with pytest.raises(RuntimeError, match="another iteration"):
+        next(first)
+
+
 def test_what_does_not_fit_is_refused() -> None:
-    case = CASES["pauc"]()
-    optimizer = torch.optim.SGD(case.objective.parameters(), lr=0.1)
-    solver = fcco.Solver(case.objective, optimizer, fcco.output_memory())
-    with pytest.raises(RuntimeError, match="MemoryLoader"):
-        solver.step(None, fcco.Batch(inputs(), torch.arange(len(inputs()))))
-    with pytest.raises(TypeError, match="output_memory"):
-        MemoryLoader(fcco.Solver(case.objective, optimizer, fcco.bsgd()), case.loader)
     with pytest.raises(ValueError, match="cap"):
         fcco.output_memory(cap=0.5)
     with pytest.raises(ValueError, match="renewal must be > 0"):
         fcco.output_memory(renewal=0.0)
-    with pytest.raises(TypeError, match="loader must be"):
-        MemoryLoader(solver, inputs())  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="draws must be"):
-        MemoryLoader(solver, case.loader, draws=0)
-    loader = MemoryLoader(solver, case.loader)
+    case = CASES["pauc"]()
+    solver, loader = solver_for(case, fcco.output_memory())
+    options: dict[str, Any] = {"blocks": 4, "samples": 6}
+    for wrong in ({"blocks": 0}, {"samples": 0}, {"samples": 1.5}, {"steps_per_epoch": 0}, {"num_workers": 1}):
+        with pytest.raises((ValueError, TypeError), match=next(iter(wrong))):
+            solver.loader(**options | wrong)
+    with pytest.raises(ValueError, match="chunk"):
+        loader.score(chunk=0)
+    with pytest.raises(TypeError, match="takes one batch"):
+        solver.step(torch.tensor([1, 2]), inputs())
     with pytest.raises(ValueError, match="probability"):
-        solver.step(None, fcco.Batch(inputs(), torch.arange(len(inputs()))))
-    plain = fcco.Solver(case.objective, optimizer, fcco.output_memory())
-    with pytest.raises(ValueError, match="MemoryLoader"):
-        plain.load_state_dict(solver.state_dict())
+        solver.step(next(iter(case.loader(blocks=2, samples=3))))
     with pytest.raises(ValueError, match="lacks"):
         loader.load_state_dict({})
+    state = solver.state_dict()
+    del state["state"]["engine"]["shares"]
     with pytest.raises(ValueError, match="lacks shares"):
-        loader.memory.check({name: value for name, value in loader.memory.state_dict().items() if name != "shares"})
+        solver.load_state_dict(state)
     y = labels().double()
     y[(y == 0).nonzero()[:5, 0]] = torch.nan  # as many positives, fewer negatives
-    fewer = PointLoader(inputs(), y, 4, 6, average=Average.OPPOSITE, seed=0)
-    objective = PartialAUC(model(), fewer.num_blocks, temperature=0.3).double()
-    other = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.1), fcco.output_memory())
-    with pytest.raises(ValueError, match="this loader is"):
-        MemoryLoader(other, fewer).load_state_dict(loader.state_dict())
+    fewer = PartialAUC(model(), Points(inputs(), y), temperature=0.3).double()
+    other, other_loader = solver_for(fewer, fcco.output_memory())
+    with pytest.raises(ValueError, match="strata"):
+        other_loader.load_state_dict(loader.state_dict())
+    run(solver, loader, 2)
+    with pytest.raises(ValueError, match="a stratum of"):
+        other.load_state_dict(solver.state_dict())

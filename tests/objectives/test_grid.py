@@ -1,6 +1,6 @@
-"""Every objective x every method by the same five lines, the method's name alone changed: three steps in single and double
-precision, and on a small real problem (scikit-learn's digits) the exact F has fallen after 200 steps. A pair that makes
-no sense is refused by name."""
+"""Every objective x every method by the same five lines, the method's name alone changed: three steps in single and
+double precision, and on a small real problem (scikit-learn's digits) the exact F has fallen after 200 steps. A pair
+that makes no sense is refused by name."""
 
 import functools
 import inspect

@@ -282,8 +282,9 @@ def run(
 ):
     """Run one step a batch; a batch is (blocks, rows of each block). Returns the State after the last.
 
-    lr, alpha, beta, gamma, step are numbers or functions of t. `nesterov` steps along a G + (1-a) z in place of z. `state` goes on from an earlier return (w1, u0
-    and z0 are not looked at then); `new_stage` makes v3's full passes count from there.
+    lr, alpha, beta, gamma, step are numbers or functions of t. `nesterov` steps along a G + (1-a) z in place of z.
+    `state` goes on from an earlier return (w1, u0 and z0 are not looked at then); `new_stage` makes v3's full passes
+    count from there.
     """
     tracker, estimator, published_lag = METHODS[method]
     lag = published_lag if lag is None else lag

@@ -58,6 +58,11 @@ def test_two_ranks_equal_one_with_options(option, pair):
     assert_close(pair.run(ranks.train, name="msvr-v2", **option), ranks.train("msvr-v2", **option))
 
 
+def test_ranks_with_unequal_data_renew_the_reference_together(pair):
+    """A pass takes 20 samples here and 40 there, a step 6 on each: five steps to an epoch."""
+    assert pair.run(ranks.renew_per_epoch) == [[1] * 5 + [6] * 5 + [11]] * 2
+
+
 MOVED = ("sox", "soap", "msvr-v1", "msvr-v2", "msvr-v3", "variant-v2")
 
 
@@ -158,7 +163,7 @@ def test_each_rank_has_its_own_blocks(pair):
     ("function", "says"),
     [
         (ranks.too_few_blocks, "num_blocks must be at least the number of ranks 2, got 1"),
-        (ranks.uneven_sampler, "blocks_per_step must be a multiple of the 2 ranks, got 3"),
+        (ranks.uneven_sampler, "blocks must be a multiple of the 2 ranks, got 3"),
     ],
 )
 def test_what_two_ranks_cannot_share(function, says, pair):

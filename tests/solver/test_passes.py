@@ -191,7 +191,7 @@ def test_constants_are_saved_but_not_copied_by_a_step():
     class Mapped(Net):
         def __init__(self):
             super().__init__()
-            self.register_constant("place", torch.arange(M))
+            self.register_fixed_buffer("place", torch.arange(M))
             self.register_buffer("seen", torch.zeros(()))
 
     objective = Mapped()

@@ -1,5 +1,6 @@
 """Wrapped models: DDP, FSDP2, torch.compile, hooks and autocast see the same steps."""
 
+import re
 import shutil
 
 import pytest
@@ -119,16 +120,22 @@ def test_a_model_compiled_in_place_takes_the_same_steps(name):
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the default backend needs a C++ compiler")
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.filterwarnings("ignore:Skipping serialization of")  # torch 2.6, of its own settings
 @pytest.mark.parametrize("name", ["sox", "msvr-v1", "msvr-v2", "msvr-v3"])
 def test_a_model_compiled_by_the_default_backend_takes_the_same_steps(name):
     close(run(torch.compile(Own()), name), run(Own(), name))
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch looks at it itself
-def test_a_compiled_model_has_no_jacobian_vector_products():
-    with pytest.raises(ValueError, match=r"neither forward mode nor double backward .*; use the two-point form"):
-        run(torch.compile(Own(), backend="aot_eager"), "msvr-v1-sp", radius=5.0)
+def test_a_compiled_model_has_jacobian_vector_products_or_is_refused():
+    """torch 2.15 has forward mode through a compiled model, 2.13 has not: never other steps than the plain one's."""
+    try:
+        found = run(torch.compile(Own(), backend="aot_eager"), "msvr-v1-sp", radius=5.0)
+    except ValueError as refused:
+        assert re.search("neither forward mode nor double backward .*; use the two-point form", str(refused))  # noqa: PT017
+    else:
+        close(found, run(Own(), "msvr-v1-sp", radius=5.0))
 
 
 def test_a_half_precision_inner_is_tracked_in_single():

@@ -74,7 +74,7 @@ def diagnose(solver: Solver) -> MemoryDiagnosis:
     assert settings is not None
     if table is None:
         raise RuntimeError("the memory is empty: take a step first")
-    members = table.counted.sum()
+    members = table.counted.sum()  # examples that count nothing are not waited for
     age = (solver.t - table.written[table.seen]).double()
     change = math.nan  # of the last step, which a state that was loaded does not tell
     spread = math.nan

@@ -8,20 +8,19 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from fcco._support import checks
 from fcco._support.interrupts import uninterrupted
 from fcco._support.parallel import rank_and_world, sum_over_ranks
 from fcco.data import Batch
-from fcco.data._source import Reader
+from fcco.data._reader import Reader
 from fcco.memory._diagnostics import figures_of, followed, warn_if_stale
-from fcco.memory._exchange import Distinct, Fresh, broadcast_from_rank0, exchange
+from fcco.memory._exchange import Distinct, Fresh, broadcast_from_rank0, gathered
 from fcco.memory._forward import NetworkPass, counted_outputs
 from fcco.memory._loader import MemoryLoader
-from fcco.memory._output_gradients import Weigher
+from fcco.memory._output_gradients import Weigher, add_param_gradients
 from fcco.memory._period import choose_period
 from fcco.memory._sampler import gradient_sizes, renewed
 from fcco.memory._scoring import scored_table
-from fcco.memory._state import MemoryState
+from fcco.memory._state import MemoryState, check_rows, check_sizes
 from fcco.memory._strata import Strata
 from fcco.memory._table import Entries, OutputTable
 from fcco.memory.forms import Evaluation, form_of
@@ -104,13 +103,16 @@ class MemoryEngine(Engine):
             network = NetworkPass(self._evaluator, self._objective, batch, request.chunk)
             fresh, work = self._outputs(network)
             finite = finite_rows([fresh])
-            every = self._exchange(batch, fresh, finite)
+            every = gathered(batch, fresh, finite, self.strata)
+            # From here on every rank does the same with the same numbers.
             written = self._write(request.t, every, work, transaction)
             found = self._evaluate(written)
             gradient = self._weigh(every, written, found.c)
             # The solver takes the mean over ranks.
             network.backward(weights.now * rank_and_world()[1] * gradient[every.mine])
-            self._add_param_gradients(found, weights.now)
+            assert self.state.form is not None
+            params = self.state.form.objective_params
+            add_param_gradients(params, found, weights.now, self._objective.num_blocks)
         samples = len(batch)
         return Probed(
             samples=samples,
@@ -145,30 +147,6 @@ class MemoryEngine(Engine):
             return network.outputs(), 0
         return counted_outputs(network)
 
-    def _exchange(self, batch: Batch, fresh: Tensor, finite: Tensor) -> Fresh:
-        """What all ranks drew and saw, checked; a batch that somebody else drew is taken for a uniform draw."""
-        probability = batch.probability
-        weight = batch.weight
-        if probability is None or weight is None:
-            probability = torch.ones(len(batch), dtype=torch.float64, device=fresh.device)
-            weight = probability
-        every = exchange(batch.id, probability, weight, fresh, finite.all())
-        size = self._objective.data.num_examples
-        low = int(every.on_cpu.min())
-        high = int(every.on_cpu.max())
-        if low < 0 or high >= size:
-            raise ValueError(f"batch.id must be in 0..{size - 1}, got {low}..{high}")
-        if not every.finite:
-            bad = batch.id[~finite].tolist()
-            where = "on another rank"
-            if bad:
-                where = f"for example {checks.some(bad)}"
-            raise NonFiniteError(f"the output is not finite {where}", bad)
-        if batch.probability is None:
-            probability, weight = self.strata.uniform(every.id)
-            return Fresh(every.id, every.on_cpu, probability, weight, every.values, every.mine, True)
-        return every
-
     def _write(self, t: int, every: Fresh, work: int, transaction: Transaction) -> _Written:
         """Write the fresh outputs into the table; of an example that was drawn twice the last one stays."""
         state = self.state
@@ -179,9 +157,10 @@ class MemoryEngine(Engine):
             draws = int(every.id.shape[0])
             fraction = state.form.max_changed_fraction
             state.period = choose_period(table.size, draws, state.form.cost(), operations, fraction)
+        # Shapes of the network are constant; here, where work is small, each example is met once.
         distinct = every.distinct()
-        ids = sent(distinct.ids, table.device)
-        values = every.values[sent(distinct.last, table.device)]
+        ids = sent(distinct.ids, table.device)  # (U,)
+        values = every.values[sent(distinct.last, table.device)]  # (U, ...)
         old = table.read(ids)
         transaction.on_failure(table.put_back, old)
         table.write(ids, values, t)
@@ -193,7 +172,7 @@ class MemoryEngine(Engine):
         state = self.state
         assert state.form is not None
         found = state.form.evaluate(written.distinct.ids, state.rows, written.old)
-        state.rows = found.rows
+        state.rows = found.rows  # of the fork: a step that fails leaves the old ones
         return found._replace(c=found.c[sent(written.distinct.place, found.c.device)])
 
     def _table(self, shape: tuple[int, ...]) -> OutputTable:
@@ -221,24 +200,6 @@ class MemoryEngine(Engine):
         state.staleness = followed(state.staleness, state.figures)
         return found.v
 
-    def _add_param_gradients(self, found: Evaluation, weight: float) -> None:
-        """Add the gradients of the objective's own parameters to ``p.grad``.
-
-        A parameter that each block has for itself matters to one of those seen, not to the mean over them: it is
-        brought to the scale that it has once all were seen, like the output gradients.
-        """
-        assert self.state.form is not None
-        m = self._objective.num_blocks
-        for p, gradient in zip(self.state.form.objective_params, found.param_gradients, strict=True):
-            part = weight
-            if p.dim() and p.shape[0] == m:
-                part = weight * found.f.shape[0] / m
-            gradient = part * gradient.to(p.dtype)
-            if p.grad is None:
-                p.grad = gradient
-            else:
-                p.grad = p.grad + gradient
-
     # ------------------------------------------------------------------ the whole table
 
     def after_step(self, t: int, stacklevel: int) -> None:
@@ -256,13 +217,14 @@ class MemoryEngine(Engine):
         seen = None
         if state.table.missing:
             seen = state.table.seen
+        # Replaced all at once below: a Ctrl-C in between leaves the old ones.
         shares = []
         for share, members in zip(state.shares, self.strata.members, strict=True):
             size = broadcast_from_rank0(gradient_sizes(found.c, members, seen))
             shares.append(renewed(share, size, renewal))
         with uninterrupted():
             state.rows = found.rows
-            state.total = found.c.clamp(min=0).sum(0)
+            state.total = found.c.clamp(min=0).sum(0)  # () or a number per column
             state.shares = shares
             state.refreshed = t
 
@@ -270,7 +232,7 @@ class MemoryEngine(Engine):
         """The scoring pass: the output of every example at the weights as they are."""
         t = self._counters.t
         table = scored_table(self._evaluator, self._objective, self._table_copy, reader, chunk, t, self._raises)
-        with uninterrupted():
+        with uninterrupted():  # values, rows and form belong together
             self._take_over(table)
         size = self._objective.data.num_examples
         self._counters.charge(size, Oracle(g=size))
@@ -324,6 +286,7 @@ class MemoryEngine(Engine):
             chosen = self._full_pass
         assert chosen is not None  # ready objectives have one
         evaluator = self._evaluator
+        # No rows u: a table that nobody ever visited gives the geometry, and no tracking error.
         like = torch.empty(0, dtype=evaluator.dtype, device=evaluator.device)
         objective = self._objective
         rows = BlockTable.empty(
@@ -339,23 +302,13 @@ class MemoryEngine(Engine):
     # ------------------------------------------------------------------ resuming
 
     def check_state(self, state: dict[str, Any]) -> None:
-        sizes = self.strata.sizes
-        if len(state["shares"]) != len(sizes):
-            raise ValueError(f"the state has {len(state['shares'])} strata, this memory {len(sizes)}")
-        for share, size in zip(state["shares"], sizes, strict=True):
-            if share.shape[0] not in (0, size):
-                raise ValueError(f"the state has a stratum of {share.shape[0]} examples, the data of {size}")
+        size = self._objective.data.num_examples
+        check_sizes(state, size, self.strata.sizes)
         if state["values"] is None:
             return
-        size = self._objective.data.num_examples
         shape = tuple(state["values"].shape[1:])
-        if state["values"].shape[0] != size or state["written"].shape != (size,):
-            raise ValueError(f"the state is of {state['values'].shape[0]} examples, the data has {size}")
         form = form_of(self._objective, OutputTable.empty(size, shape, like=self._like))
-        wanted = [tuple(rows.shape) for rows in form.start_rows()]
-        found = [tuple(rows.shape) for rows in state["rows"]]
-        if wanted != found:
-            raise ValueError(f"the state is of another objective: its rows have shapes {found}, not {wanted}")
+        check_rows(state, form.start_rows())
 
     def after_load(self) -> None:
         state = self.state

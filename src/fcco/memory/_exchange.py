@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fcco._support import checks
 from fcco._support.parallel import rank_and_world
+from fcco.data import Batch
+from fcco.memory._strata import Strata
+from fcco.solver import NonFiniteError
 
 
 class Distinct(NamedTuple):
@@ -51,9 +55,41 @@ class Fresh:
     def distinct(self) -> Distinct:
         """The examples, each once; found on the CPU, where the ids are."""
         ids, place = self.on_cpu.unique(return_inverse=True)
-        draws = torch.arange(place.shape[0])
+        draws = torch.arange(place.shape[0])  # (K,)
         last = torch.zeros_like(ids).scatter_reduce(0, place, draws, "amax")
         return Distinct(ids, last, place)
+
+
+def gathered(batch: Batch, fresh: Tensor, finite: Tensor, strata: Strata) -> Fresh:
+    """What all ranks drew and saw, checked; a batch that somebody else drew is taken for a uniform draw.
+
+    Args:
+        batch: of this rank.
+        fresh: (K, ...) its outputs; ``finite``: (K,) bool, which of them are.
+        strata: what draws are made from.
+    """
+    probability = batch.probability
+    weight = batch.weight
+    is_own = probability is None or weight is None
+    if probability is None or weight is None:
+        probability = torch.ones(len(batch), dtype=torch.float64, device=fresh.device)
+        weight = probability
+    every = exchange(batch.id, probability, weight, fresh, finite.all())
+    size = strata.mask.shape[1]
+    low = int(every.on_cpu.min())
+    high = int(every.on_cpu.max())
+    if low < 0 or high >= size:
+        raise ValueError(f"batch.id must be in 0..{size - 1}, got {low}..{high}")
+    if not every.finite:
+        bad = batch.id[~finite].tolist()
+        where = "on another rank"
+        if bad:
+            where = f"for example {checks.some(bad)}"
+        raise NonFiniteError(f"the output is not finite {where}", bad)
+    if is_own:
+        probability, weight = strata.uniform(every.id)  # by what all ranks have
+        return replace(every, probability=probability, weight=weight)
+    return every
 
 
 def exchange(id: Tensor, probability: Tensor, weight: Tensor, values: Tensor, finite: Tensor) -> Fresh:
@@ -66,12 +102,15 @@ def exchange(id: Tensor, probability: Tensor, weight: Tensor, values: Tensor, fi
     if id.device.type == "mps":
         exact = torch.float32
     columns = [id.to(exact), probability.to(exact), weight.to(exact)]
+    # Everything in one message: ids below 2^53 are exact in double precision.
     packed = torch.cat([torch.stack(columns, 1), values.reshape(id.shape[0], -1).to(exact)], 1)
     sizes, all_finite = _sizes(id, finite, world)
+    # Ranks may have one draw more or less, and a gather wants equal shapes.
     padded = packed.new_zeros(max(sizes), packed.shape[1])
     padded[: id.shape[0]] = packed
     parts = [torch.empty_like(padded) for _ in range(world)]
     dist.all_gather(parts, padded)
+    # (K, 3 + numbers per output)
     whole = torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
     all_ids = whole[:, 0].to(id.dtype)
     before = sum(sizes[:rank])

@@ -50,6 +50,7 @@ class NetworkPass:
         """Add the gradient of the network to ``p.grad``, from that of its outputs (K, ...)."""
         assert self._outputs is not None
         shaped = gradient.reshape(self._outputs.shape).to(self._outputs.dtype)
+        # In the network's own shape: one score per example may be (K, 1).
         if self._pieces is None:
             self._outputs.backward(shaped)
         else:

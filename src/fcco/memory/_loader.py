@@ -13,8 +13,8 @@ from fcco._support import checks
 from fcco._support.parallel import rank_and_world
 from fcco.data import Batch, Blocks, full_pass
 from fcco.data._pass import Plan, fetched
+from fcco.data._reader import Reader
 from fcco.data._share import rank_seed
-from fcco.data._source import Reader
 from fcco.memory._sampler import ImportanceSampler
 from fcco.memory._strata import Strata
 from fcco.memory.forms._form import sent
@@ -121,7 +121,7 @@ class MemoryLoader:
         self.steps_per_epoch = checks.positive_int("steps_per_epoch", steps_per_epoch)
         self._pin = checks.flag("pin_memory", pin_memory) and torch.accelerator.is_available()
         self.reader = structure.data.source.reader(num_workers, pin_memory=self._pin)
-        self.ahead = max(AHEAD, 2 * num_workers)
+        self.ahead = max(AHEAD, 2 * num_workers)  # DataLoader asks for two batches per worker
         self._generator = torch.Generator().manual_seed(rank_seed(seed, 0))  # the same on every rank
         self._queue: deque[_Drawn] = deque()  # drawn, not handed out; the first is the next step's
         self._epoch = 0
@@ -139,6 +139,7 @@ class MemoryLoader:
         if not self._resumed:
             self._step = 0
         self._resumed = False
+        # Made after the first draws: workers ask at once for all that they may fetch ahead.
         batches: Iterator[tuple[Plan, Batch]] | None = None
         while self._step < len(self):
             if turn != self._turn:
@@ -148,6 +149,7 @@ class MemoryLoader:
             if batches is None:
                 batches = fetched(self._plans(), self.reader, dtype=self.dtype, keep=True)
             _, batch = next(batches)
+            # Counted before it is handed out: a state saved during the step goes on after it.
             self._queue.popleft()
             self._step += 1
             yield self._pinned(batch)
@@ -207,7 +209,18 @@ class MemoryLoader:
             "step": self._step,
             "random": self._generator.get_state(),
             "sweeps": [[sampler.sweep.seed, sampler.sweep.at] for sampler in self._samplers],
-            "queue": [[drawn.id.clone(), drawn.probability.clone(), drawn.seed] for drawn in self._queue],
+            "queue": self._saved_queue(),
+        }
+
+    def _saved_queue(self) -> dict[str, Any]:
+        """The draws in flight: ids and q (Q, K), seeds (Q,)."""
+        shape = (len(self._queue), self._weight.shape[0])
+        ids = [drawn.id for drawn in self._queue]
+        probabilities = [drawn.probability for drawn in self._queue]
+        return {
+            "id": torch.cat([self._weight.new_zeros(0, dtype=torch.int64), *ids]).reshape(shape),
+            "probability": torch.cat([self._weight.new_zeros(0), *probabilities]).reshape(shape),
+            "seed": [drawn.seed for drawn in self._queue],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -219,8 +232,10 @@ class MemoryLoader:
         self._generator.set_state(state["random"].cpu())
         for sampler, (round_seed, at) in zip(self._samplers, state["sweeps"], strict=True):
             sampler.sweep.go_to(round_seed, at)
-        queue = [_Drawn(id.to(self.device), q.to(self.device), seed) for id, q, seed in state["queue"]]
-        self._queue = deque(queue)
+        queue = state["queue"]
+        ids = queue["id"].to(self.device)
+        probabilities = queue["probability"].to(self.device)
+        self._queue = deque(_Drawn(*parts) for parts in zip(ids, probabilities, queue["seed"], strict=True))
         self._epoch = state["epoch"]
         self._step = state["step"]
         self._resumed = True

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fcco.memory._strata import Strata
 from fcco.memory._table import OutputTable
+from fcco.memory.forms import Evaluation
 from fcco.methods import OutputMemory
 
 GROWTH = 3.0  # balance makes no output gradient larger than so many times what it was
@@ -51,8 +52,8 @@ class Weigher:
             probability: (K,) q; ``weight``: (K,) 1/B.
             total: what the upward gradients add up to in the whole table; None: not known.
         """
-        strata = self._strata.mask[:, id]
-        ratio = weight / probability
+        strata = self._strata.mask[:, id]  # (S, K)
+        ratio = weight / probability  # (K,)
         if table.missing:
             ratio = ratio * (self._strata.shares_seen(table).unsqueeze(1) * strata).sum(0)
         v = c * _like(ratio.to(c.dtype), c)
@@ -65,7 +66,7 @@ class Weigher:
         if self._cap is None:
             return Capped(v, v.new_zeros(()))
         if self._by_length:
-            length = v.flatten(1).norm(dim=1)
+            length = v.flatten(1).norm(dim=1)  # (K,)
             shorter = capped(length, weight, self._cap, strata=strata)
             return Capped(v * _like(shorter.v / length.clamp(min=1e-30), v), shorter.share)
         return capped(v, weight, self._cap, by_sign=len(self._strata) == 1, strata=strata)
@@ -88,6 +89,7 @@ def capped(v: Tensor, times: Tensor, cap: float, by_sign: bool = False, strata: 
         parts = torch.ones_like(times, dtype=torch.bool).unsqueeze(0)
     else:
         parts = strata.reshape(*strata.shape, *[1] * (v.dim() - 1))
+    # (S, 1, ...), then back to each draw by its stratum
     mean = (size * parts).sum(1, keepdim=True) / (times * parts).sum(1, keepdim=True).clamp(min=1e-9)
     most = cap * times * (mean * parts).sum(0)
     return Capped(v.clamp(-most, most), (size > most).mean(dtype=v.dtype))
@@ -101,7 +103,7 @@ def balanced(v: Tensor, total: Tensor | None = None) -> Tensor:
             neither grows more than ``GROWTH`` times. None: to the geometric mean of the two.
     """
     parts = torch.stack([v, -v]).clamp_(min=0)  # (2, K, ...): upward, downward
-    sides = parts.sum(1, keepdim=True)
+    sides = parts.sum(1, keepdim=True)  # (2, 1, ...)
     if total is None:
         target = sides.sqrt().prod(0)
     else:
@@ -109,6 +111,22 @@ def balanced(v: Tensor, total: Tensor | None = None) -> Tensor:
     target = torch.minimum(target, GROWTH * sides.amin(0))
     parts *= target / sides.clamp(min=torch.finfo(v.dtype).tiny)  # a side of nothing stays so
     return parts[0] - parts[1]
+
+
+def add_param_gradients(params: list[nn.Parameter], found: Evaluation, weight: float, num_blocks: int) -> None:
+    """Add ``weight`` times the gradients of the objective's own parameters to ``p.grad``.
+
+    A parameter that each block has for itself matters to one of those seen, not to the mean over them: it is brought
+    to the scale that it has once all were seen, like the output gradients.
+    """
+    for p, gradient in zip(params, found.param_gradients, strict=True):
+        part = weight
+        if p.dim() and p.shape[0] == num_blocks:
+            part = weight * found.f.shape[0] / num_blocks
+        scaled = part * gradient.to(p.dtype)
+        if p.grad is not None:
+            scaled = scaled + p.grad
+        p.grad = scaled
 
 
 def _like(value: Tensor, v: Tensor) -> Tensor:

@@ -87,29 +87,32 @@ class ImportanceSampler:
             self._share = share
             self._sums = share.cumsum(0)
         n = self.members.shape[0]
+        # Two numbers per draw, used or not: the stream does not depend on the shares.
         u = torch.rand(2, self.draws, generator=generator, dtype=torch.float64)
         by_importance = u[1, u[0] < importance]
         if not share.numel():
             by_importance = by_importance[:0]
         by_share = torch.searchsorted(self._sums, by_importance * self._sums[-1:], right=True).clamp(max=n - 1)
         swept = self.sweep.take(self.draws - by_importance.shape[0], generator)
-        place = torch.cat([swept, by_share])
-        return Drawn(self.members[place], probability(share, n, importance)[place])
+        place = torch.cat([swept, by_share])  # (B,)
+        if not share.numel():
+            return Drawn(self.members[place], torch.full(place.shape, 1.0 / n, dtype=torch.float64))
+        # Of those drawn alone: a stratum may have millions.
+        return Drawn(self.members[place], probability(share[place], self._sums[-1], n, importance))
 
 
-def probability(share: Tensor, n: int, importance: float) -> Tensor:
-    """(n,) q of the members of a stratum, from their shares h (n,); of none: 1/n."""
-    if not share.numel():
-        return torch.full((n,), 1.0 / n, dtype=torch.float64)
-    return (1.0 - importance) / n + importance * share / share.cumsum(0)[-1]
+def probability(share: Tensor, total: Tensor, n: int, importance: float) -> Tensor:
+    """q of some members of a stratum of n, from their shares h and what all shares add up to (1, but for rounding)."""
+    return (1.0 - importance) / n + importance * share / total
 
 
 def effective_size(share: Tensor, importance: float) -> float:
     """1 / sum q^2 over n, from h (n,): the share of the members that the draws are spread over; of no h: 1."""
     if not share.numel():
         return 1.0
-    q = probability(share, share.shape[0], importance)
-    return float(1.0 / (q.square().sum() * share.shape[0]))
+    n = share.shape[0]
+    q = probability(share, share.sum(), n, importance)
+    return float(1.0 / (q.square().sum() * n))
 
 
 def renewed(share: Tensor, size: Tensor, renewal: float) -> Tensor:

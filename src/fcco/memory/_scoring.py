@@ -9,7 +9,7 @@ import torch
 from fcco._support import checks
 from fcco.data import Batch
 from fcco.data._pass import Plan, fetched
-from fcco.data._source import Reader
+from fcco.data._reader import Reader
 from fcco.memory._exchange import broadcast_from_rank0
 from fcco.memory._forward import one_row_each
 from fcco.memory._table import OutputTable
@@ -38,7 +38,7 @@ def scored_table(
         raises: whether an output that is not finite raises; else it is left out.
     """
     before = evaluator.module_state.capture()
-    table = None
+    table = None  # its shape is that of the first outputs
     try:
         for batch in _batches(objective, reader, chunk):
             batch = batch.to(evaluator.device)

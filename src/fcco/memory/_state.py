@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from torch import Tensor
 
@@ -62,6 +62,7 @@ class MemoryState:
 
     def after_load(self) -> None:
         self.shares = [share.cpu() for share in self.shares]
+        # The engine makes these anew: they hold the objective and the old tensors.
         self.table = None
         self.form = None
         self.figures = None
@@ -74,3 +75,29 @@ class MemoryState:
         self.rows = rows
         self.table = table
         self.form = form
+
+
+def check_sizes(state: dict[str, Any], examples: int, strata: list[int]) -> None:
+    """Refuse a saved record of other data.
+
+    Args:
+        examples: N.
+        strata: how many examples each has.
+    """
+    if len(state["shares"]) != len(strata):
+        raise ValueError(f"the state has {len(state['shares'])} strata, this memory {len(strata)}")
+    for share, size in zip(state["shares"], strata, strict=True):
+        if share.shape[0] not in (0, size):
+            raise ValueError(f"the state has a stratum of {share.shape[0]} examples, the data of {size}")
+    if state["values"] is None:
+        return
+    if state["values"].shape[0] != examples or state["written"].shape != (examples,):
+        raise ValueError(f"the state is of {state['values'].shape[0]} examples, the data has {examples}")
+
+
+def check_rows(state: dict[str, Any], rows: list[Tensor]) -> None:
+    """Refuse a saved record whose rows are not shaped as those of this objective's form."""
+    wanted = [tuple(row.shape) for row in rows]
+    found = [tuple(row.shape) for row in state["rows"]]
+    if wanted != found:
+        raise ValueError(f"the state is of another objective: its rows have shapes {found}, not {wanted}")

@@ -53,7 +53,7 @@ class Strata:
         """
         inside = self.mask[:, id].double()  # (S, K)
         size = torch.tensor(self.sizes, dtype=torch.float64, device=id.device)
-        drawn = inside.sum(1).clamp(min=1.0)
+        drawn = inside.sum(1).clamp(min=1.0)  # (S,)
         outside = ~self.counted[id]
         probability = ((1.0 / size) @ inside).masked_fill(outside, 1.0)
         return probability, (1.0 / drawn) @ inside

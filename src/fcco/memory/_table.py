@@ -95,7 +95,7 @@ class OutputTable:
     def write(self, id: Tensor, values: Tensor, step: int) -> None:
         """Fresh outputs (K, ...) of the examples (K,), each once."""
         self.filling = self.missing > 0
-        if self.filling:
+        if self.filling:  # counting makes a device wait
             new = (self.written[id] < 0) & self.counted[id]
             self.missing -= int(new.sum())
         self.values[id] = values.to(self.values.dtype)

@@ -6,6 +6,7 @@ over seeds.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -106,52 +107,70 @@ def points(method: Method, c: Coefficients, k: Weights) -> list[Point]:
 
 def run_box(method: Method, c: Coefficients, k: Weights, drawn: Drawn, probe: Prober) -> Boxed:
     """Probe every point in order, then track: u_t from what was seen."""
-    seen: dict[Point, Probe] = {}
-    gradient_weight = {Point.NOW: k.now, Point.PREVIOUS: k.previous, Point.REFERENCE: k.reference}
+    return _Box(method, c, drawn).run(k, probe)
 
-    def track(g: Tensor, jvp: Tensor | None) -> Tensor:
-        previous = seen.get(Point.PREVIOUS)
-        reference = seen.get(Point.REFERENCE)
+
+@final
+class _Box:
+    """One step: what was seen so far, and what follows from it."""
+
+    def __init__(self, method: Method, c: Coefficients, drawn: Drawn) -> None:
+        self._method = method
+        self._c = c
+        self._drawn = drawn
+        self._seen: dict[Point, Probe] = {}
+
+    def run(self, k: Weights, probe: Prober) -> Boxed:
+        """The loop over the points."""
+        gradient_weight = {Point.NOW: k.now, Point.PREVIOUS: k.previous, Point.REFERENCE: k.reference}
+        for point in points(self._method, self._c, k):
+            self._seen[point] = probe(point, functools.partial(self._weigh_at, point), gradient_weight[point])
+        now = self._seen[Point.NOW]
+        u = now.u  # with lag 0 this is u_t already: it has weighed G
+        if self._method.lag == 1:
+            u = self._track(now.g, now.jvp)
+        assert u is not None
+        return Boxed(u, self._drawn.first(now.g, self._drawn.u), self._seen)
+
+    def _weigh_at(self, point: Point, g: Tensor, jvp: Tensor | None) -> Tensor:
+        """The u that weighs the gradient at a point: lag 1 takes the u before the step, lag 0 the fresh one."""
+        drawn = self._drawn
+        if point is Point.REFERENCE:
+            assert drawn.reference_u is not None
+            return drawn.reference_u
+        if self._method.lag == 1:
+            u = self._before(point, g)
+        elif point is Point.NOW:
+            return self._track(g, jvp)
+        elif self._method.tracker.memoryless:
+            u = g
+        else:
+            u = drawn.first(g, drawn.u)
+        return floor(u, g, self._c.beta, drawn.log_domain)
+
+    def _before(self, point: Point, g: Tensor) -> Tensor:
+        """u_{t-1} at w_t, u_{t-2} at w_{t-1}; a new block's own first estimate in both."""
+        if point is Point.NOW:
+            return self._drawn.first(g, self._drawn.u)
+        return self._drawn.first(self._seen[Point.NOW].g, self._drawn.earlier())
+
+    def _track(self, g: Tensor, jvp: Tensor | None) -> Tensor:
+        """u_t from the g at w_t and what was seen elsewhere."""
+        drawn = self._drawn
         values = Values(
             u=drawn.u,
             now=g,
-            previous=None if previous is None else previous.g,
-            reference=None if reference is None else reference.g,
+            previous=self._g_at(Point.PREVIOUS),
+            reference=self._g_at(Point.REFERENCE),
             full=drawn.full,
             jvp=jvp,
         )
-        u = drawn.first(g, combine(c, values, drawn.log_domain))
+        u = drawn.first(g, combine(self._c, values, drawn.log_domain))
         if drawn.project is None:
             return u
         return drawn.project(u)
 
-    def weigh_at(point: Point) -> WeighAt:
-        """The u that weighs the gradient at a point: lag 1 takes the u before the step, lag 0 the fresh one."""
-
-        def rows(g: Tensor, jvp: Tensor | None) -> Tensor:
-            if point is Point.REFERENCE:
-                assert drawn.reference_u is not None
-                return drawn.reference_u
-            if point is Point.NOW and method.lag == 0:
-                return track(g, jvp)
-            if point is Point.NOW:
-                u = drawn.first(g, drawn.u)
-            elif method.lag == 1:
-                u = drawn.first(seen[Point.NOW].g, drawn.earlier())
-            elif method.tracker.memoryless:
-                u = g
-            else:
-                u = drawn.first(g, drawn.u)
-            return floor(u, g, c.beta, drawn.log_domain)
-
-        return rows
-
-    for point in points(method, c, k):
-        seen[point] = probe(point, weigh_at(point), gradient_weight[point])
-    now = seen[Point.NOW]
-    if method.lag == 0:
-        assert now.u is not None
-        u = now.u
-    else:
-        u = track(now.g, now.jvp)
-    return Boxed(u, drawn.first(now.g, drawn.u), seen)
+    def _g_at(self, point: Point) -> Tensor | None:
+        if point in self._seen:
+            return self._seen[point].g
+        return None

@@ -1,10 +1,10 @@
 """Solver: a transaction around an engine, an estimator and an optimizer."""
 
-from fcco.solver import _tracked  # registers the engine of tracked blocks
 from fcco.solver._gradients import NonFiniteError
 from fcco.solver._report import Diagnosis, Oracle, Report
 from fcco.solver._solver import Keep, NonFinite, Pending, Solver
 from fcco.solver._stagewise import StageWise
+from fcco.solver._tracked import TrackedBlocks
 from fcco.solver._watch import CorrectionWarning
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "Report",
     "Solver",
     "StageWise",
+    "TrackedBlocks",
 ]

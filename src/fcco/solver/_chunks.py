@@ -2,7 +2,8 @@
 
 Two passes per probe. The first one, without graph, finds g; then the slopes of f are known for all blocks, and a second
 pass takes each piece with its graph and adds its part of the gradient. Each piece meets the same random numbers
-both times. Where no BatchNorm ties the examples of a batch together the result is that of the whole batch.
+both times and at every point. Where nothing ties the examples of a batch together the result is that of the whole
+batch: BatchNorm takes its statistics from a piece, and dropout draws its masks piece by piece.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Pieces(Protocol):
 
 
 def make_pieces(evaluator: Evaluator, index: Tensor, data: tuple[Any, ...], chunk: int | None) -> Pieces | None:
-    """The draw in pieces of at most ``chunk`` examples (of a ready objective) or blocks (of a user's own); None: whole."""
+    """The draw in pieces of at most ``chunk`` examples (ready objectives) or blocks (a user's own); None: whole."""
     if chunk is None:
         return None
     checks.positive_int("chunk", chunk)

@@ -1,4 +1,4 @@
-"""Engine: turns a batch into a gradient. Two of them stand behind this protocol, tracked blocks and the output memory."""
+"""Engine: turns a batch into a gradient. Two stand behind this protocol: tracked blocks and the output memory."""
 
 from __future__ import annotations
 
@@ -151,8 +151,8 @@ class Engine(ABC):
     @abstractmethod
     def loader(
         self,
-        blocks: int | None,
-        samples: int | None,
+        blocks: int,
+        samples: int,
         *,
         seed: int,
         steps_per_epoch: int | None,
@@ -163,6 +163,7 @@ class Engine(ABC):
 
     def keep_weights(self, weights: list[Tensor] | None) -> None:
         """w_t is about to become w_{t-1}; ``weights``: a copy of it, where one was made already."""
+        return None  # most engines need no earlier weights
 
     def after_step(self, t: int, stacklevel: int) -> None:
         """What is due once step t was taken; what goes wrong here undoes nothing.
@@ -170,6 +171,7 @@ class Engine(ABC):
         Args:
             stacklevel: of warnings, for the caller of ``Solver.step``.
         """
+        return None
 
     @abstractmethod
     def diagnose(self, full_pass: FullPass | None, z: list[Tensor] | None, gradient: bool) -> Diagnosis:
@@ -181,12 +183,15 @@ class Engine(ABC):
 
     def renew_reference(self) -> None:
         """Renew the reference at the next step, where there is one."""
+        return None
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Refuse a saved state for reasons that its fields do not tell."""
+        return None
 
     def after_load(self) -> None:
         """Make anew what follows from the state."""
+        return None
 
 
 @final

@@ -49,9 +49,7 @@ class Evaluator:
         self.log_components: Tensor | bool | None = all(objective.log_domain) or self.log_domain
         self.module_state = ModuleState(objective)
         self._trained = [(p, p.requires_grad) for p in objective.parameters()]
-        known = {id(p) for p, _ in self._trained}
-        of_optimizer = [p for group in optimizer.param_groups for p in group["params"]]
-        self._foreign = [p for p in of_optimizer if p.requires_grad and id(p) not in known]
+        self._foreign = _foreign_parameters(objective, optimizer)
         self._marks: list[Any] = []
         self._forward_mode = objective.forward_mode
         self._has_slope = has_slope(objective)
@@ -282,6 +280,15 @@ class Evaluator:
         for part in self._wrapped:
             stack.enter_context(part.no_sync())
         return stack
+
+
+def _foreign_parameters(objective: Objective, optimizer: Optimizer) -> list[nn.Parameter]:
+    """What the optimizer trains and the objective does not have."""
+    known = {id(p) for p in objective.parameters()}
+    foreign = []
+    for group in optimizer.param_groups:
+        foreign += [p for p in group["params"] if p.requires_grad and id(p) not in known]
+    return foreign
 
 
 def _row_dtype(parameter: Tensor, logarithmic: bool) -> torch.dtype:

@@ -83,4 +83,5 @@ def steps_per_epoch(pass_samples: int, step_samples: int, device: torch.device) 
     """How many steps draw as many samples as a pass takes, the same number on every rank."""
     both = torch.tensor([pass_samples, step_samples], device=device)
     in_pass, in_step = sum_over_ranks(both).tolist()
-    return max(1, math.ceil(in_pass / max(in_step, 1)))
+    steps: int = math.ceil(in_pass / max(in_step, 1))
+    return max(1, steps)

@@ -323,7 +323,7 @@ class Solver:
         if self.method.estimator.remembers:
             # A copy beside the old one, before the optimizer, which may write into p.grad.
             state.z = copies(grads)
-        if fresh is not None:
+        if fresh is not None and k.lookahead is not None:
             torch._foreach_mul_(grads, k.lookahead)
             torch._foreach_add_(grads, fresh, alpha=k.fresh)
             self._project(grads)
@@ -563,8 +563,8 @@ class Solver:
             raise TypeError(f"the state must be a dict, got {type(state).__name__}")
         if state.get("version") != STATE_VERSION:
             raise ValueError(
-                f"the state has version {state.get('version')}, this fcco reads version {STATE_VERSION}: states of fcco "
-                "0.1 cannot be resumed"
+                f"the state has version {state.get('version')}, this fcco reads version {STATE_VERSION}: states "
+                "of fcco 0.1 cannot be resumed"
             )
         wanted = ("of", "state", "gradients", "objective", "optimizer", "random")
         missing = [name for name in wanted if name not in state]

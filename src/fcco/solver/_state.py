@@ -14,7 +14,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum, auto
-from typing import Any, NamedTuple, TypeVar, final
+from typing import Any, TypeVar, final
 
 import torch
 from torch import Tensor, nn
@@ -54,7 +54,9 @@ def derived(**default: Any) -> Any:
     return field(metadata={"layout": None}, **default)
 
 
-class OwnedRows(NamedTuple):
+@final
+@dataclass(frozen=True)
+class OwnedRows:
     """Some blocks (B,) and a row (B, dim) for each."""
 
     index: Tensor
@@ -85,7 +87,8 @@ def _saved_fields(record: Any) -> list[tuple[str, Layout]]:
 def fork(record: _Record) -> _Record:
     """A copy whose fields can be replaced without a trace in the original; tensors are shared."""
     forked = copy.copy(record)
-    for name in _nested_fields(type(record)):
+    kind: Any = type(record)
+    for name in _nested_fields(kind):
         value = getattr(record, name)
         if value is not None:
             setattr(forked, name, fork(value))
@@ -93,7 +96,7 @@ def fork(record: _Record) -> _Record:
 
 
 @functools.cache
-def _nested_fields(kind: type) -> tuple[str, ...]:
+def _nested_fields(kind: Any) -> tuple[str, ...]:
     return tuple(name for name, layout in _saved_fields(kind) if layout is Layout.NESTED)
 
 

@@ -248,8 +248,8 @@ class TrackedBlocks(Engine):
 
     def loader(
         self,
-        blocks: int | None,
-        samples: int | None,
+        blocks: int,
+        samples: int,
         *,
         seed: int,
         steps_per_epoch: int | None,

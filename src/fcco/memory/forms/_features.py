@@ -118,7 +118,7 @@ class ContrastiveForm(Form):
     def evaluate_all(self, rows: list[Tensor]) -> Evaluation:
         found = self._features()
         fresh = rows[0].clone()
-        by_feature = torch.zeros_like(found.h)
+        by_feature = torch.zeros_like(found.h)  # (S, 2, d)
         gradients = [torch.zeros_like(p) for p in self.objective_params]
         c = torch.zeros_like(self._table.values)
         f: list[Tensor] = []
@@ -128,6 +128,7 @@ class ContrastiveForm(Form):
             anchors = found.at(some)
             shares, fresh[anchors.id] = self._compare(anchors, found)
             weighed = self._weigh(anchors, fresh[anchors.id], found)
+            # An anchor gets a gradient through its own row, the others through the rows that they are in.
             means = [share @ self._others(found.h, v) for v, share in enumerate(shares)]
             by_feature[some] += _by_anchor(anchors, weighed.b, means)
             for v, share in enumerate(shares):
@@ -149,11 +150,12 @@ class ContrastiveForm(Form):
         fresh = rows[0].clone()
         drawn = found.at(place)
         means = self._renew(fresh, drawn, found)
+        # Some were seen before there was anyone to compare them with.
         if self._table.filling:
             first = fresh[found.id].isinf().any(1).nonzero()[:, 0]
             self._renew(fresh, found.at(first), found)
         by_feature = torch.zeros_like(drawn.h)
-        slopes = torch.zeros_like(found.tau)
+        slopes = torch.zeros_like(found.tau)  # (S, 2)
         for some in _pieces(found, 2 * len(drawn)):
             anchors = found.at(some)
             weighed, x = self._against(anchors, drawn, fresh[anchors.id], found)
@@ -217,7 +219,7 @@ class ContrastiveForm(Form):
         mean: list[Tensor] = []
         for v in (0, 1):
             x = self._exponents(anchors, v, found)
-            exponent = x + log_weight
+            exponent = x + log_weight  # (A, Q)
             total = exponent.logsumexp(1, keepdim=True)
             share = exponent.sub_(total).exp_()
             if self.objective_params:

@@ -61,6 +61,7 @@ class GenericForm(Form):
         factor = None
         if self._table.missing:
             factor = self._factors(blocks)
+        # First g of every block, then, with the slopes of f known, the pieces again for their gradients.
         with torch.no_grad():
             u, met = self._values(blocks, factor)
         index = met.nonzero()[:, 0]
@@ -123,7 +124,7 @@ class GenericForm(Form):
         assert batch.weight is not None
         index = batch.index
         kept = seen[batch.id]
-        own_factor = factor[index]
+        own_factor = factor[index]  # (B, 2)
         weight = batch.weight * torch.where(self._positives(batch), own_factor[:, 1:], own_factor[:, :1])
         there = own_factor.isfinite().all(1) & ((weight * kept) != 0).any(1)
         block_pos = batch.block_pos

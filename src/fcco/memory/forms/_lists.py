@@ -87,6 +87,7 @@ class QueryExponentials(_QueryMeans):
         query = self.query[there]
         weight = self.weight[there].to(h.dtype)
         score = h[there]
+        # Each query from its own largest score, so that no exponential overflows.
         top = h.new_full(self.size.shape, -torch.inf).scatter_reduce(0, query, score.detach(), "amax")
         mass = torch.zeros_like(top).index_add(0, query, weight * (score - top[query]).exp())
         total = torch.zeros_like(top).index_add(0, query, weight)
@@ -117,6 +118,7 @@ class QueryPairs(_QueryMeans):
         place = torch.arange(block.shape[0], device=h.device) - (count.cumsum(0) - count)[block]
         item = self.items[self.start[query][block] + place]
         weight = torch.where(seen[item], self.weight[item], 0.0).to(h.dtype)
+        # One entry per (block, item of its query).
         loss = self._surrogate(h[item] - h[self.block_item[blocks]][block]) * weight
         sums = h.new_zeros(2, blocks.shape[0]).index_add(1, block, torch.stack([loss, weight]))
         return sums[0] / sums[1]
@@ -139,6 +141,7 @@ class RiskExponentials(ListMeans):
         there = seen[self.order]
         order = self.order[there]
         weight = self.weight[order].to(h.dtype)
+        # Running sums over the order: a risk set is read off at its end.
         sums = (h[order] + weight.log()).logcumsumexp(0)
         last = there.cumsum(0)[self.risk_size[blocks] - 1] - 1
         return sums[last] - weight.cumsum(0)[last].log() - h[self.block_item[blocks]]

@@ -94,6 +94,7 @@ class MomentForm(Form):
         if old is None:
             sums = self._sum_up(rows[0], torch.arange(self._table.size, device=id.device))
         else:
+            # What was there goes, what was written comes.
             sums = rows[0].clone()
             center = sums[0]
             sums[1:] += self._sums(center, id, self._table.values[id])
@@ -113,7 +114,7 @@ class MomentForm(Form):
         there = self._labels.at(id)  # (2, K, m)
         if seen is not None:
             there = there & seen[:, None]
-        weight = there * self._weight[id].unsqueeze(1)
+        weight = there * self._weight[id].unsqueeze(1)  # (2, K, m)
         x = torch.where(there, self._scores(values) - center.unsqueeze(1), 0.0)
         return torch.stack([weight.sum(1), (weight * x).sum(1), (weight * x.square()).sum(1)])
 
@@ -131,7 +132,7 @@ class MomentForm(Form):
     def _outer(self, sums: Tensor) -> _Slopes:
         center, weight, first, second = sums
         size = _or_one(weight)
-        mean = center + first / size
+        mean = center + first / size  # (2, m)
         rest = (second / size - (first / size).square()).clamp(min=0.0)
         met: Tensor | slice = slice(None)
         if self._table.missing:  # else a device would wait

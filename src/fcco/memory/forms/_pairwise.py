@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from fcco.data import PointBlocks
-from fcco.data._draws import exact_dtype
 from fcco.memory._table import Entries, OutputTable
 from fcco.memory.forms._form import (
     BlockShares,
@@ -19,39 +18,13 @@ from fcco.memory.forms._form import (
     OuterValues,
     TableObjective,
     add_to,
-    example_weights,
     joined,
     sent,
 )
 from fcco.memory.forms._kernels import Kernel, Others, extremes
+from fcco.memory.forms._views import View, views_of
 
 _PAIRS = 1 << 22  # of one piece, where a step's others are set against all anchors one by one
-
-
-@final
-@dataclass(frozen=True)
-class View:
-    """One task: its anchors are compared with its others.
-
-    Args:
-        column: of the outputs.
-        blocks: (A,) the anchors' blocks.
-        anchors: (A,) their examples.
-        others: (P,) the examples that the means run over.
-        share: (P, C) how much each counts in each component of g, once all were seen.
-        same_class: (P,) bool, which of the others are of the anchors' class.
-        anchor_at: (N,) on the CPU: where an example stands among the anchors, -1: it does not; ``other_at``: among
-            the others.
-    """
-
-    column: int
-    blocks: Tensor
-    anchors: Tensor
-    others: Tensor
-    share: Tensor
-    same_class: Tensor
-    anchor_at: Tensor
-    other_at: Tensor
 
 
 @final
@@ -128,7 +101,7 @@ class PairwiseForm(Form):
             if not there.comparable:
                 new_rows.append(old_rows)
                 continue
-            log_g, slope = self._kernel.rows(there.a, there.s, there.w)
+            log_g, slope = self._kernel.rows(there.a, there.s, there.w)  # (A, C) each
             found = self._weigh(view, there, log_g)
             column = self._column(c, view)
             by_anchor = (found.slope * slope).sum(1).to(c.dtype)
@@ -175,7 +148,7 @@ class PairwiseForm(Form):
             rows[anchor] = log_g.to(rows.dtype)
         if self._table.filling:
             self._fill_first_rows(rows, there)
-        log_g = rows[there.anchors].to(there.w.dtype)
+        log_g = rows[there.anchors].to(there.w.dtype)  # (A, C)
         if theirs.numel():
             fresh = _among(there.others, other)
             s_fresh = there.s[fresh]
@@ -239,7 +212,7 @@ class PairwiseForm(Form):
         others = seen[view.others].nonzero()[:, 0]
         a = self._scores(view, view.anchors[anchors])
         s = self._scores(view, view.others[others])
-        return _Present(anchors, others, a, s, _weights(view, others))
+        return _Present(anchors, others, a, s, view.weights(others))
 
     def _weigh(self, view: View, there: _Present, log_g: Tensor) -> OuterValues:
         """f (A,), what F gains per unit of log g (A, C), and the gradients of the objective's own parameters."""
@@ -248,66 +221,11 @@ class PairwiseForm(Form):
         return self._outer.at(blocks, log_g, share)
 
 
-def _weights(view: View, present: Tensor) -> Tensor:
-    """Weights of the others at the places: those seen of a class stand for all of it."""
-    every = view.share.amax(1)  # the component that runs over both classes
-    total = every.new_zeros(2).index_add(0, view.same_class.long(), every)
-    same_class = view.same_class[present].long()
-    there = torch.zeros_like(total).index_add(0, same_class, every[present])
-    factor = torch.where(there > 0, total / there, 0.0)
-    return view.share[present] * factor[same_class].unsqueeze(1)
-
-
-def _places(examples: Tensor, size: int) -> Tensor:
-    """(N,) on the CPU: where each example stands in a list, -1: it does not."""
-    place = torch.full((size,), -1)
-    place[examples.cpu()] = torch.arange(examples.shape[0])
-    return place
-
-
 def _among(some: Tensor | slice, places: Tensor) -> Tensor:
     """Where the places stand in ``some`` of them (a slice: all), in growing order."""
     if isinstance(some, slice):
         return places
     return torch.searchsorted(some, places)
-
-
-def views_of(blocks: PointBlocks, device: torch.device, same_class_only: tuple[bool, ...]) -> list[View]:
-    """A view per task that has blocks."""
-    all_ids = blocks.arange(blocks.data.num_examples)
-    worth = example_weights(blocks, device)
-    views = []
-    for task in blocks.tasks.used.tolist():
-        number = torch.tensor([task], device=blocks.device)
-        positive, negative = blocks.tasks.at(number, all_ids)
-        other_class = positive[0]
-        if blocks.positive:
-            other_class = negative[0]
-        mine = (blocks.block_task == task).nonzero()[:, 0]
-        anchors = blocks.block_example[mine]
-        others = other_class.nonzero()[:, 0]
-        same_class = torch.zeros_like(others, dtype=torch.bool)
-        if blocks.include_own_class:
-            others = torch.cat([anchors, others])
-            same_class = torch.cat([torch.ones_like(anchors, dtype=torch.bool), same_class])
-        others = others.to(device)
-        same_class = same_class.to(device)
-        share = worth[others] / worth[others].sum()
-        # Exponents of thousands keep no digits in single precision.
-        columns = [torch.where(same_class, share, 0.0) if only else share for only in same_class_only]
-        views.append(
-            View(
-                column=task,
-                blocks=mine.to(device),
-                anchors=anchors.to(device),
-                others=others,
-                share=torch.stack(columns, 1).to(exact_dtype(device)),
-                same_class=same_class,
-                anchor_at=_places(anchors, all_ids.shape[0]),
-                other_at=_places(others, all_ids.shape[0]),
-            )
-        )
-    return views
 
 
 def pairwise_form(
