@@ -101,7 +101,7 @@ def test_flags_override_the_file_and_the_file_the_defaults(tmp_path: Path, capsy
     assert main(["train", "--config", str(file), "--steps", "2", "--alpha", "0.25", "--out", str(out)]) == 0
     written = json.loads((out / "config.json").read_text())
     assert (written["method"], written["lr"], written["steps"], written["alpha"]) == ("sox", 1.0, 2, 0.25)
-    assert (written["hidden"], written["samples"], written["beta"]) == ([8], 8, 0.1)
+    assert (written["hidden"], written["samples"], written["beta"]) == ([8], 8, 0.5)
     shown = capsys.readouterr().out
     assert "digits: 1442 train" in shown
     assert "AUROC" in shown

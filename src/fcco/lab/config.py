@@ -44,9 +44,9 @@ class TrainConfig:
     method: str = "msvr-v2"
     """A name from `fcco methods`."""
     alpha: float | None = None
-    """Rate of the gradient estimate z; None: the method's default (`fcco methods NAME` shows all of them)."""
+    """Rate of the gradient estimate z; None: 0.5, or the plain gradient where that is the method's default."""
     beta: float | None = None
-    """Rate of the tracked u; None: the method's default."""
+    """Rate of the tracked u; None: 0.5."""
     gamma: float | None = None
     """Weight of MSVR's correction; None: the paper's formula."""
     theta: float | None = None

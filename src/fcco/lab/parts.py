@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from inspect import Parameter
 from pathlib import Path
 from typing import Any, final
 
@@ -23,6 +22,10 @@ from fcco.lab.passes import ComposedPass, FullPass, depends_on_batch
 from fcco.lab.weights import Prepared, network, scaling
 from fcco.objectives import MultiTaskAUC, Square, SquaredHinge
 from fcco.solver._engine import BatchLoader
+
+#: In place of the methods' own 0.1, for the lab's step size: at lr 0.1 on digits MSVR-v2 with 0.1 ended far off in 4 of
+#: 28 runs (one diverged), with 0.5 in none of 20.
+SAFE_RATES = {"alpha": 0.5, "beta": 0.5}
 
 
 @final
@@ -138,8 +141,8 @@ def resolved(config: TrainConfig, num_blocks: int) -> TrainConfig:
     rates: dict[str, Any] = {}
     for name in RATES:
         parameter = taken.get(RECIPE_NAMES.get(name, name))
-        if parameter is not None and parameter.default is not Parameter.empty and getattr(config, name) is None:
-            rates[name] = parameter.default
+        if getattr(config, name) is None and parameter is not None and parameter.default is not None:
+            rates[name] = SAFE_RATES.get(name, parameter.default)
     return replace(config, blocks=blocks, lr=lr, **rates)
 
 
