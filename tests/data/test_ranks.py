@@ -53,6 +53,7 @@ def test_tensors_on_a_gpu_are_sampled_there(case: Case) -> None:
         assert same(mine.to("cpu"), on_cpu)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_a_draw_makes_no_device_wait() -> None:
     for case in CASES.values():

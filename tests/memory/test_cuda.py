@@ -9,7 +9,10 @@ from torch import Tensor
 import fcco
 from tests.memory.cases import CASES, solver_for, state_of
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
+    pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning"),
+]
 
 
 def trained(name: str, device: str) -> list[Tensor]:
