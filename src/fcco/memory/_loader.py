@@ -53,8 +53,8 @@ class MemoryLoader:
     """An iterable of :class:`fcco.Batch` for a solver with :func:`fcco.output_memory`, made by ``solver.loader``.
 
     Each step draws a fixed number of examples from every stratum, by the probabilities of the last refresh: ``blocks``
-    of the blocks' class and ``samples`` of the other where the data are Points with one label, else ``blocks +
-    samples`` of all examples. An example that is drawn twice is there twice, so every batch has the same K. Draws
+    of the blocks' class and ``samples`` of the other where the data are Points with one label, else of all examples as
+    many as a tracker's batch has. An example that is drawn twice is there twice, so every batch has the same K. Draws
     happen in this process, four steps before they are used (twice the number of workers, where that is more), and
     belong to the state. With several ranks all draw the same, and each fetches its part.
 
@@ -108,8 +108,8 @@ class MemoryLoader:
         self.num_workers = num_workers
         self.seed = seed
         self._memory = memory
-        self._samplers = _samplers(memory.strata, self.blocks, self.samples, structure.least_samples)
         self._rank, self._world = rank_and_world()
+        self._samplers = self._make_samplers(memory.strata)
         draws = sum(sampler.draws for sampler in self._samplers)
         if draws < self._world:
             raise ValueError(f"every rank must get an example per step, got {draws} draws for {self._world} ranks")
@@ -252,22 +252,23 @@ class MemoryLoader:
             "steps_per_epoch": self.steps_per_epoch,
         }
 
+    def _make_samplers(self, strata: Strata) -> list[ImportanceSampler]:
+        """One per stratum: ``blocks`` of the first and ``samples`` of the second, or all from the only one."""
+        if len(strata) == 1:
+            if self.samples < self.structure.least_samples:
+                raise ValueError(f"samples must be at least {self.structure.least_samples}, got {self.samples}")
+            # As many examples as a tracker's loader has: another method is one changed word, at the same cost.
+            draws = self.structure.batch_size(self.blocks, self.samples) * self._world
+            return [ImportanceSampler(strata.on_cpu[0], draws)]
+        checks.positive_int("samples", self.samples)
+        sizes = (self.blocks, self.samples)
+        return [ImportanceSampler(members, size) for members, size in zip(strata.on_cpu, sizes, strict=True)]
+
     def __repr__(self) -> str:
         return (
             f"MemoryLoader({type(self.structure).__name__}, {self.num_examples} examples, blocks={self.blocks}, "
             f"samples={self.samples}, step {self._step} of {self.steps_per_epoch})"
         )
-
-
-def _samplers(strata: Strata, blocks: int, samples: int, least_samples: int) -> list[ImportanceSampler]:
-    """One per stratum: ``blocks`` of the first and ``samples`` of the second, or all from the only one."""
-    if len(strata) == 1:
-        if samples < least_samples:
-            raise ValueError(f"samples must be at least {least_samples}, got {samples}")
-        return [ImportanceSampler(strata.on_cpu[0], blocks + samples)]
-    checks.positive_int("samples", samples)
-    sizes = (blocks, samples)
-    return [ImportanceSampler(members, size) for members, size in zip(strata.on_cpu, sizes, strict=True)]
 
 
 def _check_kind(saved: dict[str, Any], own: dict[str, Any]) -> None:
