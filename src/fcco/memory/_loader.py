@@ -14,7 +14,7 @@ from fcco._support.parallel import rank_and_world
 from fcco.data import Batch, Blocks, full_pass
 from fcco.data._pass import Plan, fetched
 from fcco.data._reader import Reader
-from fcco.data._share import rank_seed
+from fcco.data._share import Share, rank_seed
 from fcco.memory._sampler import ImportanceSampler
 from fcco.memory._strata import Strata
 from fcco.memory.forms._form import sent
@@ -258,7 +258,9 @@ class MemoryLoader:
             if self.samples < self.structure.least_samples:
                 raise ValueError(f"samples must be at least {self.structure.least_samples}, got {self.samples}")
             # As many examples as a tracker's loader has: another method is one changed word, at the same cost.
-            draws = self.structure.batch_size(self.blocks, self.samples) * self._world
+            num_blocks = self.structure.num_blocks
+            alone = Share(num_blocks, rank=0, world=1, size=min(self.blocks, num_blocks))
+            draws = self.structure.batch_size_of(alone, self.samples)
             return [ImportanceSampler(strata.on_cpu[0], draws)]
         checks.positive_int("samples", self.samples)
         sizes = (self.blocks, self.samples)
