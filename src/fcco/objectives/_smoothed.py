@@ -245,6 +245,7 @@ def _on_a_line(objective: Objective, index: Tensor, u: Tensor, rho: float) -> Te
     low = torch.minimum(u, other)
     high = torch.maximum(u, other)
     v = u
+    last_step = 2.0 * (high - low)  # the first Newton step may go anywhere in the bracket
     for _ in range(_STEPS):
         _check_convex(curvature[:, 0] + rho <= 0.0, rho)
         excess = slope + rho * (v - u)
@@ -252,7 +253,10 @@ def _on_a_line(objective: Objective, index: Tensor, u: Tensor, rho: float) -> Te
         high = torch.where(excess >= 0.0, v, high)
         newton = v - excess / (curvature[:, 0] + rho)
         inside = (newton > low) & (newton < high)
-        following = torch.where(inside, newton, 0.5 * (low + high))
+        # Where steps do not shrink by half Newton goes to and fro between two points: halve the bracket instead.
+        shrinks = (newton - v).abs() <= 0.5 * last_step
+        following = torch.where(inside & shrinks, newton, 0.5 * (low + high))
+        last_step = (following - v).abs()
         if _has_converged(v, following):
             return following
         v = following
