@@ -82,7 +82,7 @@ class Smoothed(Objective):
 
     @property
     def data(self) -> Any:
-        """The objective's data, where it has such; so are the three that follow."""
+        """The objective's data, where it has such; so are those that follow."""
         return self.objective.data
 
     @property
@@ -100,6 +100,14 @@ class Smoothed(Objective):
     @property
     def complete(self) -> Any:
         return self.objective.complete
+
+    @property
+    def outputs(self) -> Any:
+        return self.objective.outputs
+
+    @property
+    def values(self) -> Any:
+        return self.objective.values
 
     def inner(self, index: Tensor, *data: Any) -> Tensor:
         g: Tensor = self.objective(index, *data)

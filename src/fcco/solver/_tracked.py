@@ -14,7 +14,7 @@ from fcco.data import Batch, Loader
 from fcco.methods._box import Boxed, Drawn, Point, Probe, WeighAt, run_box
 from fcco.methods.estimators import Sarah, Weights
 from fcco.methods.trackers import MSVR, Coefficients, Values
-from fcco.objectives import OutputObjective
+from fcco.objectives._base import OverData
 from fcco.solver._blocks import BlockTable
 from fcco.solver._chunks import make_pieces
 from fcco.solver._diagnose import exact_figures, exact_values
@@ -111,7 +111,7 @@ class TrackedBlocks(Engine):
         if not isinstance(first, Batch):
             return self.state.table.check(first), tuple(rest)
         batch = first
-        if isinstance(self._objective, OutputObjective):
+        if isinstance(self._objective, OverData):
             batch = self._objective.complete(batch)
             if batch.index is not None and not batch.index.numel():
                 raise ValueError(
@@ -257,7 +257,7 @@ class TrackedBlocks(Engine):
         pin_memory: bool,
     ) -> Loader:
         objective = self._objective
-        if not isinstance(objective, OutputObjective):
+        if not isinstance(objective, OverData):
             raise TypeError(
                 f"{type(objective).__name__} has no data of its own: draw blocks with fcco.BlockSampler and call "
                 "solver.step(index, *data)"
