@@ -43,7 +43,7 @@ class NetworkPass:
                 raise ValueError("the model must depend on a trainable parameter, got outputs without a graph")
         else:
             s = self._pieces.outputs()
-        self._outputs = s
+        self._outputs = s  # (K, ...), with the graph where the batch is taken whole
         return one_row_each(s, len(self._batch))
 
     def backward(self, gradient: Tensor) -> None:
@@ -77,6 +77,7 @@ class Operations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
+        # Elementwise operations have no entry: next to the products they cost nothing.
         count = flop_registry.get(func._overloadpacket)
         if count is not None:
             self.total += int(count(*args, **(kwargs or {}), out_val=result))

@@ -24,7 +24,7 @@ ValuesAtMoments = Callable[[Tensor, Tensor], Tensor]
 @final
 @dataclass(frozen=True)
 class _Labels:
-    """Who is a positive, and who a negative, of which task; on the table's device."""
+    """Which examples are positives, and which negatives, of each task; on the table's device."""
 
     tasks: TaskLists
     task: Tensor
@@ -121,6 +121,7 @@ class MomentForm(Form):
     def _sum_up(self, rows: Tensor, all_ids: Tensor) -> Tensor:
         """All sums anew, about the class means."""
         sums = rows.clone()
+        # Twice: the first pass finds the means, the second one sums about them.
         for centred in (False, True):
             if centred:
                 sums[0] += torch.where(sums[1] > 0, sums[2] / _or_one(sums[1]), 0.0)
@@ -133,14 +134,14 @@ class MomentForm(Form):
         center, weight, first, second = sums
         size = _or_one(weight)
         mean = center + first / size  # (2, m)
-        rest = (second / size - (first / size).square()).clamp(min=0.0)
+        rest = (second / size - (first / size).square()).clamp(min=0.0)  # (2, m) below 0 by rounding only
         met: Tensor | slice = slice(None)
         if self._table.missing:  # else a device would wait
             met = (weight > 0).all(0)
         with torch.enable_grad():
             leaf_mean = mean.detach().requires_grad_()
             leaf_rest = rest.detach().requires_grad_()
-            g = self._values_at_moments(leaf_mean, leaf_rest)
+            g = self._values_at_moments(leaf_mean, leaf_rest)  # (m, dim)
             f = self._objective.outer(self._blocks[met], g[met])
             wanted = [leaf_mean, leaf_rest, *self.objective_params]
             total = f.sum() / max(1, f.shape[0])
@@ -161,7 +162,7 @@ class MomentForm(Form):
 
 
 def _or_one(weight: Tensor) -> Tensor:
-    """The weights (2, m), 1 where there is nobody (rounding may leave a trace of those that were replaced)."""
+    """The weights (2, m), 1 where a class is empty (rounding may leave a trace of those that were replaced)."""
     return torch.where(weight > 0, weight, 1.0)
 
 
