@@ -14,7 +14,7 @@ from fcco.data import Batch
 from fcco.data._reader import Reader
 from fcco.memory._diagnostics import figures_of, followed, warn_if_stale
 from fcco.memory._exchange import Distinct, Fresh, broadcast_from_rank0, gathered
-from fcco.memory._forward import NetworkPass, counted_outputs
+from fcco.memory._forward import NetworkPass, Operations
 from fcco.memory._loader import MemoryLoader
 from fcco.memory._output_gradients import Weigher, add_param_gradients
 from fcco.memory._period import choose_period
@@ -141,7 +141,9 @@ class MemoryEngine(Engine):
         """Outputs of the batch, and at the very first step the operations that they take."""
         if self.state.period:
             return network.outputs(), 0
-        return counted_outputs(network)
+        with Operations() as counter:
+            outputs = network.outputs()
+        return outputs, 3 * counter.total  # the backward pass costs about twice the forward one
 
     def _write(self, t: int, every: Fresh, work: int, transaction: Transaction) -> _Written:
         """Write the fresh outputs into the table; of an example that was drawn twice the last one stays."""

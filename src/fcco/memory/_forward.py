@@ -82,10 +82,3 @@ class Operations(TorchDispatchMode):
         if count is not None:
             self.total += int(count(*args, **(kwargs or {}), out_val=result))
         return result
-
-
-def counted_outputs(network: NetworkPass) -> tuple[Tensor, int]:
-    """The outputs of a network, and the operations that forward and backward pass take."""
-    with Operations() as counter:
-        outputs = network.outputs()
-    return outputs, 3 * counter.total  # the backward pass costs about twice the forward one

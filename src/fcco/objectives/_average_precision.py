@@ -80,15 +80,14 @@ class AveragePrecision(AnchoredObjective):
         return log_or_zero(g, log_scale)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
-        over, every = u.unbind(1)  # (B,) each: log of the mean over positives, over all
-        # u is log u, so the quotient is a difference; 0 is the log of a precision of 1
-        precision = (over - every).masked_fill(_is_perfect(over, every), 0.0).exp()
-        return self.weighted(index, -precision)
+        return self.outer_and_slope(index, u)[0]
 
     def outer_and_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         over, every = u.unbind(1)
         perfect = _is_perfect(over, every)
-        f = self.weighted(index, -(over - every).masked_fill(perfect, 0.0).exp())
+        # u is log u, so the quotient is a difference; 0 is the log of a precision of 1.
+        precision = (over - every).masked_fill(perfect, 0.0).exp()
+        f = self.weighted(index, -precision)
         change = f.masked_fill(perfect, 0.0)  # d(exp(a - b)) = exp(a - b) (da - db), and nothing at the limit
         return f, torch.stack([change, -change], 1)
 

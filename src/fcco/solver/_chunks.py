@@ -19,7 +19,7 @@ from fcco._support.module_state import Snapshot
 from fcco.data import Batch
 from fcco.methods._box import Probe, WeighAt
 from fcco.objectives import OutputObjective
-from fcco.solver._evaluator import Evaluator, in_dtype, without_graph
+from fcco.solver._evaluator import Evaluator, without_graph
 
 
 class Pieces(Protocol):
@@ -117,7 +117,7 @@ class OutputPieces:
         with torch.set_grad_enabled(scale is not None):
             outputs.requires_grad_(scale is not None)
             g = evaluator.checked_inner(self._objective.values(self._index, outputs, self._batch), self._index)
-            g = in_dtype(evaluator.dtype, g)
+            g = g.to(evaluator.dtype)
         rows = without_graph(g)
         if scale is None:
             return Probe(rows)

@@ -12,7 +12,7 @@ from fcco._support.module_state import Snapshot
 from fcco._support.sharded import copies
 from fcco.methods._box import Point, Probe, WeighAt
 from fcco.solver._chunks import Pieces, by_block
-from fcco.solver._evaluator import Evaluator, in_dtype, without_graph
+from fcco.solver._evaluator import Evaluator, without_graph
 from fcco.solver._gradients import all_finite, clear, finite_rows
 
 Weights = Sequence[Tensor] | None  # of the network; None: w_t, as they are
@@ -102,8 +102,8 @@ class Draw:
                 g = evaluator.inner(self.index, self.data)
             else:
                 g, product = evaluator.inner_and_jvp(self.index, self.data, tangents)
-                product = in_dtype(evaluator.dtype, product)
-            g = in_dtype(evaluator.dtype, g)
+                product = product.to(evaluator.dtype)
+            g = g.to(evaluator.dtype)
         rows = without_graph(g)  # (B, dim)
         if scale is None:
             return Probe(rows, product)

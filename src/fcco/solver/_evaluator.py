@@ -140,7 +140,7 @@ class Evaluator:
     def backward(self, g: Tensor, u: Tensor, slope: Tensor) -> None:
         """Add slope times the Jacobian of g to ``p.grad``; log components are weighted by g/u."""
         _check_graph(g)
-        g.backward(in_dtype(g.dtype, self.weighted_slope(g, u, slope)))
+        g.backward(self.weighted_slope(g, u, slope).to(g.dtype))
 
     def weighted_slope(self, g: Tensor, u: Tensor, slope: Tensor) -> Tensor:
         """The slope by what inner returns: in log components d g = g d(log g), and grad f is by log u."""
@@ -209,7 +209,7 @@ class Evaluator:
 
     def rows(self, g: Tensor) -> Tensor:
         """g as rows of the table: without graph, in its dtype."""
-        return in_dtype(self.dtype, g.detach())
+        return g.detach().to(self.dtype)
 
     def _checked_outer(self, index: Tensor, u: Tensor) -> Tensor:
         f: Any = self.objective.outer(index, u)
@@ -305,13 +305,6 @@ def _row_dtype(parameter: Tensor, logarithmic: bool) -> torch.dtype:
     if logarithmic and parameter.device.type != "mps":  # which has no double precision
         return torch.float64
     return torch.promote_types(parameter.dtype, torch.float32)
-
-
-def in_dtype(dtype: torch.dtype, x: Tensor) -> Tensor:
-    """x in a dtype; asking first is cheaper than a conversion that does nothing."""
-    if x.dtype == dtype:
-        return x
-    return x.to(dtype)
 
 
 def _gradient_mark(p: nn.Parameter) -> tuple[int, int]:
