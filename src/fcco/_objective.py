@@ -224,7 +224,7 @@ def objective(
     project: Callable[[Tensor], Tensor] | None = None,
     samples: Callable[..., int] | None = None,
 ) -> Objective:
-    """An :class:`Objective` from two functions, for those who do not want a class.
+    """An :class:`Objective` from two functions, where a class would be too much.
 
     Args:
         inner: ``inner(index, *data) -> (B, dim)``, as :meth:`Objective.inner`.

@@ -49,9 +49,7 @@ def save(
     """
     target = Path(path)
     parts = _named_parts(solver, loader, others)
-    states = {name: _plain(part.state_dict()) for name, part in parts.items()}
-    for name, state in states.items():
-        _check_loadable(state, name)
+    states = {name: _loadable(part.state_dict(), name) for name, part in parts.items()}
     content = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -85,28 +83,24 @@ def _named_parts(solver: Any, loader: Any, others: dict[str, Any]) -> dict[str, 
     return parts
 
 
-def _plain(value: Any) -> Any:
-    """The same state with plain numbers in the place of numpy's (a learning rate from a grid)."""
-    if type(value) in (dict, OrderedDict):
-        return type(value)((key, _plain(item)) for key, item in value.items())
-    if type(value) in (list, tuple):
-        return type(value)(_plain(item) for item in value)
-    if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
-        return value.item()
-    return value
+def _loadable(value: Any, where: str) -> Any:
+    """The same state with plain numbers in the place of numpy's (a learning rate from a grid).
 
-
-def _check_loadable(value: Any, where: str) -> None:
-    """Raise where a state holds what ``weights_only`` would refuse to load: better now than when it is needed."""
-    if type(value) in (dict, OrderedDict, Counter):
-        for key, item in value.items():
-            _check_loadable(key, f"a key of {where}")
-            _check_loadable(item, f"{where}[{key!r}]")
-    elif type(value) in (list, tuple):
-        for place, item in enumerate(value):
-            _check_loadable(item, f"{where}[{place}]")
-    elif not isinstance(value, Tensor) and type(value) not in _LOADABLE:
+    Raises:
+        TypeError: where it holds what ``weights_only`` would refuse to load: better now than when it is needed.
+    """
+    kind = type(value)
+    if kind in (dict, OrderedDict, Counter):
+        for key in value:
+            _loadable(key, f"a key of {where}")
+        return kind({key: _loadable(item, f"{where}[{key!r}]") for key, item in value.items()})
+    if kind in (list, tuple):
+        return kind(_loadable(item, f"{where}[{place}]") for place, item in enumerate(value))
+    if kind.__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        value = value.item()
+    if not isinstance(value, Tensor) and type(value) not in _LOADABLE:
         raise TypeError(f"{where} is {value!r} of type {type(value).__name__}, which a checkpoint cannot hold")
+    return value
 
 
 def _write(target: Path, content: dict[str, Any]) -> None:

@@ -4,7 +4,11 @@ import itertools
 
 import pytest
 import torch
+from torch import nn
 
+import fcco
+from fcco import objectives
+from fcco.data import Examples
 from tests.objectives.cases import CASES, CLASS, VIEW, N, X
 from tests.objectives.tools import (
     all_parameters,

@@ -11,6 +11,7 @@ Check = Callable[[str, Any], float]
 
 def number(name: str, value: Any) -> float:
     """Any finite number."""
+    # A bool is an int to Python, and never what was meant.
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
     if not math.isfinite(value):

@@ -17,6 +17,7 @@ _signal: Any = sys.modules.get("_signal", signal)
 @contextmanager
 def uninterrupted() -> Iterator[None]:
     """Hold Ctrl-C back until the block is through, so that no state is left half-written."""
+    # Signals reach the main thread alone, and a handler of C code cannot be put back from Python.
     if threading.current_thread() is not threading.main_thread() or _signal.getsignal(signal.SIGINT) is None:
         yield
         return
@@ -27,4 +28,4 @@ def uninterrupted() -> Iterator[None]:
     finally:
         _signal.signal(signal.SIGINT, handler)
         if pressed and callable(handler):
-            handler(*pressed[0])
+            handler(*pressed[0])  # as if it had been pressed just now

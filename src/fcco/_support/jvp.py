@@ -31,6 +31,7 @@ def by_forward_mode(
     parameters = dict(module.named_parameters())
     with forward_ad.dual_level():
         duals = {name: forward_ad.make_dual(parameters[name], v) for name, v in zip(names, tangents, strict=True)}
+        # Torch says that a derivative is missing in several ways, by version and by operation.
         try:
             result = functional_call(module, duals, arguments)
         except NotImplementedError as error:
@@ -59,6 +60,7 @@ def by_double_backward(
         ValueError: where an operation has no second derivative either; names the layer.
     """
     g = run()
+    # J^T s is linear in s, so its derivative along v is J v wherever s is taken: at 0.
     s = torch.zeros_like(g, requires_grad=True)
     try:
         rows = torch.autograd.grad(g, parameters, s, create_graph=True, allow_unused=True)
@@ -95,6 +97,7 @@ def find_culprit(module: nn.Module, parameters: Sequence[Tensor], run: Callable[
     with _watched(module, outputs):
         run()
     for name, layer, output in outputs:
+        # Attention and recurrent layers return tuples, their result first.
         tensor = output[0] if isinstance(output, tuple) else output
         if isinstance(tensor, Tensor) and tensor.requires_grad and not _twice(tensor, parameters):
             return f"layer '{name}' ({type(layer).__name__})"

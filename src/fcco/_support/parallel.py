@@ -1,4 +1,4 @@
-"""Ranks: who this process is, what the others have, and the solver's one reduction over them."""
+"""Ranks: which one this process is, what the others have, and the solver's one reduction over them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def gather_rows(mine: Tensor, total: int) -> Tensor:
     if kind == torch.bool:  # not every backend adds up booleans
         mine = mine.to(torch.uint8)
     everyone = mine.new_zeros((total, *mine.shape[1:]))
-    everyone[rank::world] = mine
+    everyone[rank::world] = mine  # zero elsewhere, so the sum over ranks fills the rows in
     dist.all_reduce(everyone)
     return everyone.to(kind)
 
@@ -61,6 +61,7 @@ def average_over_ranks(grads: list[Tensor], finite: Tensor) -> Tensor:
         return finite
     if not grads:  # FSDP has averaged all of them
         return sum_over_ranks((~finite).to(torch.int64)) == 0
+    # Flattened: many small all-reduces take longer than a large one.
     for place, dtype in enumerate({gradient.dtype: None for gradient in grads}):
         mine = [gradient for gradient in grads if gradient.dtype == dtype]
         flag = (~finite).to(dtype).reshape(1)

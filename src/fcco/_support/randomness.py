@@ -20,7 +20,9 @@ class Randomness:
     def __init__(self, module: nn.Module) -> None:
         devices = {p.device for p in module.parameters()} | {b.device for b in module.buffers()}
         self._cuda = sorted({d.index or 0 for d in devices if d.type == "cuda"})
+        # A step reads all of these twice or more: both are read only where they have changed.
         self._python, self._numpy = PythonState(), NumpyState()
+        # A module may hold a generator of its own, for an augmentation, say.
         held = [value for part in module.modules() for value in vars(part).values()]
         self._generators = list({id(generator): generator for generator in _generators(held)}.values())
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 
 def _known(module: str, name: str) -> Any:
-    """A class of torch's that is loaded already; () otherwise: loading it takes half a second, and nobody used it."""
+    """A class of torch's that is loaded already; () otherwise: loading it takes half a second, and it was not used."""
     return getattr(sys.modules.get(module), name, ())
 
 
@@ -48,7 +48,7 @@ def check_meshes(objective: nn.Module, world: int) -> None:
             "fully_shard must be given the model inside the objective, got the objective itself: outer reads its "
             "parameters outside of forward, where they are in parts"
         )
-    reshard(gathering)
+    reshard(gathering)  # parameters that are still gathered would pass for whole ones
     reduced = {id(p) for part in gathering for p in part.parameters()}
     for name, p in objective.named_parameters():
         if is_sharded(p) and not (id(p) in reduced and _over_all_ranks(p, world)):
@@ -84,6 +84,15 @@ def copies(tensors: Iterable[Tensor]) -> list[Tensor]:
     return [tensor.clone() for tensor in parts(tensors)]
 
 
+@torch.no_grad()
+def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
+    """targets <- sources, in place; of sharded tensors this rank's part.
+
+    Values are copied, never swapped by pointer, so that DDP, FSDP2, torch.compile and hooks keep working.
+    """
+    torch._foreach_copy_(parts(targets), parts(sources))
+
+
 def joined(mine: Tensor, like: Any) -> Tensor:
     """The sharded tensor that ``mine`` is a part of, laid out as ``like`` is."""
     if not is_sharded(like) or is_sharded(mine):
@@ -101,6 +110,7 @@ def whole(tensor: Any) -> Tensor:
 
 def spread(full: Any, like: Any) -> Any:
     """A whole tensor that every rank has, laid out as ``like`` is; no rank asks another."""
+    # Scalars in an optimizer's state (its step count) are whole on every rank.
     if not is_sharded(like) or is_sharded(full) or full.shape != like.shape:
         return full
     from torch.distributed.tensor import Replicate
@@ -110,11 +120,18 @@ def spread(full: Any, like: Any) -> Any:
     return replicated.redistribute(placements=like.placements)
 
 
+def spread_like(full: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
+    """This rank's parts of whole tensors, one per parameter: copies in its dtype, on its device, laid out as it is."""
+    cast = [tensor.detach().to(p.device, p.dtype) for tensor, p in zip(full, parameters, strict=True)]
+    return [part(spread(tensor, p)).clone() for tensor, p in zip(cast, parameters, strict=True)]
+
+
 @torch.no_grad()
 def total_norm(mine: Sequence[Tensor], sharded: Sequence[bool]) -> Tensor:
     """The norm of all tensors together, of which this rank has its parts of those marked."""
     here = [tensor for tensor, mark in zip(mine, sharded, strict=True) if not mark]
     there = [tensor for tensor, mark in zip(mine, sharded, strict=True) if mark]
+    # In double precision: squares of many parts are added.
     square = torch.nn.utils.get_total_norm(there).double().square()
     dist.all_reduce(square)
     if here:

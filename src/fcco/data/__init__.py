@@ -1,4 +1,4 @@
-"""Data, told once: which examples there are, who is compared with whom, how much each counts; loaders over them.
+"""Data, told once: which examples there are, which are compared, how much each counts; loaders over them.
 
 A structure states facts (:class:`Tasks`, :class:`Points`, :class:`Queries`, :class:`RiskSets`, :class:`Groups`,
 :class:`Bags`, :class:`Examples`). An objective makes blocks of them, a :class:`Loader` draws from those. All random

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import torch
 
@@ -32,12 +32,13 @@ from fcco._support import checks
 from fcco._support.parallel import gather_objects
 from fcco.data._batch import Batch
 from fcco.data._blocks import Blocks
-from fcco.data._pass import Plan, fetched, full_pass
+from fcco.data._epochs import EpochLoader
+from fcco.data._pass import Plan, fetched
 from fcco.data._share import Share, rank_seed, share_of
 
 
 @final
-class Loader:
+class Loader(EpochLoader):
     """An iterable of :class:`Batch` for ``solver.step(batch)``.
 
     An iteration is an epoch: ``len(loader)`` steps. Blocks and samples are drawn afresh each step from the loader's
@@ -69,6 +70,8 @@ class Loader:
         (torch.Size([2]), tensor([1., 1., 0., 0.]), tensor([0.0000, 0.0000, 0.5000, 0.5000], dtype=torch.float64))
     """
 
+    stream_fields: ClassVar[tuple[str, ...]] = ("batches", "random")
+
     def __init__(
         self,
         structure: Blocks,
@@ -84,65 +87,42 @@ class Loader:
     ) -> None:
         if not isinstance(structure, Blocks):
             raise TypeError(f"structure must be the Blocks of an objective, got {type(structure).__name__}")
-        self.structure = structure
-        self.num_examples = structure.data.num_examples
         self.num_blocks = structure.num_blocks
-        self.device = structure.device
-        self.blocks = blocks
-        self.samples = samples
         self.large = _checked_large(large)
-        self.dtype = dtype
-        self.num_workers = num_workers
-        self.seed = seed
         self.share = share_of(self.num_blocks, blocks)
         structure.check(self.share, samples)
         self.batch_size = structure.batch_size_of(self.share, samples)
+        self._seed = rank_seed(seed, self.share.rank)
+        super().__init__(
+            structure,
+            blocks,
+            samples,
+            draws=self.batch_size * self.share.world,
+            seed=seed,
+            pass_seed=self._seed,
+            steps_per_epoch=steps_per_epoch,
+            num_workers=num_workers,
+            pin_memory=pin_memory,
+            dtype=dtype,
+        )
         self.large_batch_size: int | None = None
         if self.large is not None:
             self.large_batch_size = structure.batch_size_of(*self._sizes(0))
-        if steps_per_epoch is None:
-            steps_per_epoch = max(1, self.num_examples // (self.batch_size * self.share.world))
-        self.steps_per_epoch = checks.positive_int("steps_per_epoch", steps_per_epoch)
-        self._pin = checks.flag("pin_memory", pin_memory) and torch.accelerator.is_available()
-        self.reader = structure.data.source.reader(num_workers, pin_memory=self._pin)
-        self._seed = rank_seed(seed, self.share.rank)
         self._random = torch.Generator(self.device).manual_seed(self._seed).get_state()
-        self._epoch = 0
-        self._step = 0  # of the epoch
         self._batches = 0  # handed out in all: says which are large
-        self._turn = 0  # counts iterations, so that an old one knows that it is over
-        self._resumed = False
-
-    def __len__(self) -> int:
-        return self.steps_per_epoch
 
     def __iter__(self) -> Iterator[Batch]:
-        """A new epoch; right after ``load_state_dict`` the rest of the epoch that was saved."""
-        self._turn += 1
-        turn = self._turn
-        if not self._resumed:
-            self._step = 0
-        self._resumed = False
+        turn = self._begin_turn()
         plans = self._plans(len(self) - self._step)
         for plan, batch in fetched(plans, self.reader, dtype=self.dtype, keep=True):
-            if turn != self._turn:
-                raise RuntimeError("another iteration over this loader has begun")
+            self._check_turn(turn)
             assert plan.after is not None
+            # Counted before it is handed out: a state saved during the step goes on after it.
             self._step += 1
             self._batches += 1
             self._random = plan.after
             yield self._pinned(batch)
-        self._step = 0
-        self._epoch += 1
-
-    def full_pass(self, chunk: int = 1024) -> Iterator[Batch]:
-        """One pass over all data for this rank's blocks, with weights that make rows SUM per block to the exact mean.
-
-        Args:
-            chunk: examples per batch, at most (twice that where blocks are examples).
-        """
-        batches = full_pass(self.structure, chunk, dtype=self.dtype, seed=self._seed, reader=self.reader)
-        return (self._pinned(batch) for batch in batches)
+        self._end_epoch()
 
     def _plans(self, steps: int) -> Iterator[Plan]:
         generator = torch.Generator(self.device)
@@ -165,35 +145,12 @@ class Loader:
         most = self.num_blocks // self.share.world  # what every rank has
         return replace(self.share, size=min(factor * self.share.size, most)), factor * self.samples
 
-    def _pinned(self, batch: Batch) -> Batch:
-        if self._pin and self.device.type == "cpu":
-            return batch.pin_memory()
-        return batch
-
     # ------------------------------------------------------------------ resuming
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands, mid-epoch too: what the workers fetched ahead counts as not drawn.
+    def _stream_state(self) -> dict[str, Any]:
+        return {"batches": self._batches, "random": gather_objects(self._random.clone())}
 
-        Under torch.distributed each rank must call this.
-        """
-        return {
-            "kind": self.kind(),
-            "epoch": self._epoch,
-            "step": self._step,
-            "batches": self._batches,
-            "random": gather_objects(self._random.clone()),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state: the next iteration yields the rest of its epoch.
-
-        On another number of ranks the draws are as good, but not the same.
-        """
-        missing = [name for name in ("kind", "epoch", "step", "batches", "random") if name not in state]
-        if missing:
-            raise ValueError(f"the state is not one of a loader: it lacks {', '.join(missing)}")
-        _check_kind(dict(state["kind"]), self.kind())
+    def _load_stream(self, state: dict[str, Any]) -> None:
         rank = self.share.rank
         saved = state["random"]
         if saved[0].shape != self._random.shape:
@@ -204,14 +161,9 @@ class Loader:
             # A rank that was not there before: a stream of its own that no earlier step of this run has used.
             fresh = self._seed + 1_000_033 * (state["epoch"] * self.steps_per_epoch + state["step"] + 1)
             self._random = torch.Generator(self.device).manual_seed(fresh % 2**63).get_state()
-        self._epoch = state["epoch"]
-        self._step = state["step"]
         self._batches = state["batches"]
-        self._resumed = True
-        self._turn += 1  # an iteration under way ends here
 
     def kind(self) -> dict[str, Any]:
-        """What a saved state must be of."""
         return {
             "structure": type(self.structure).__name__,
             "examples": self.num_examples,
@@ -227,14 +179,6 @@ class Loader:
             f"Loader({type(self.structure).__name__}, {self.num_examples} examples, blocks={self.blocks} of "
             f"{self.num_blocks}, samples={self.samples}, step {self._step} of {self.steps_per_epoch})"
         )
-
-
-def _check_kind(saved: dict[str, Any], own: dict[str, Any]) -> None:
-    differing = [name for name in own if saved.get(name) != own[name]]
-    if differing:
-        theirs = ", ".join(f"{name}={saved.get(name)!r}" for name in differing)
-        mine = ", ".join(f"{name}={own[name]!r}" for name in differing)
-        raise ValueError(f"the state is of a loader with {theirs}, this one has {mine}")
 
 
 def _checked_large(large: Any) -> tuple[int, int] | None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import fcco
 from fcco.data import Loader, TaskBlocks, Tasks, full_pass
+from fcco.data._epochs import EpochLoader
 from fcco.lab import datasets
 from fcco.lab.config import RATES, RECIPE_NAMES, TrainConfig, check, recipe_arguments
 from fcco.lab.datasets import Dataset
@@ -21,7 +22,6 @@ from fcco.lab.lengths import Costs, schedule, total_steps
 from fcco.lab.passes import ComposedPass, FullPass, depends_on_batch
 from fcco.lab.weights import Prepared, network, scaling
 from fcco.objectives import MultiTaskAUC, Square, SquaredHinge
-from fcco.solver._engine import BatchLoader
 
 #: In place of the methods' own 0.1, for the lab's step size: at lr 0.1 on digits MSVR-v2 with 0.1 ended far off in 4 of
 #: 28 runs (one diverged), with 0.5 in none of 20.
@@ -53,7 +53,7 @@ class Parts:
     device: torch.device
     model: Prepared
     solver: fcco.Solver
-    loader: BatchLoader
+    loader: EpochLoader
     scheduler: fcco.LRSchedule
     exact_pass: FullPass | None
     x_test: Tensor

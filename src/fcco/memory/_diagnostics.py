@@ -112,8 +112,8 @@ def figures_of(old: Entries, fresh: Tensor, capped: Tensor) -> Figures:
         stored = stored[known]
         fresh = fresh[known]
     root = math.sqrt(max(1, stored.shape[0]))
-    change = (fresh - stored).norm() / root
-    spread = (stored - stored.mean(0)).norm() / root
+    change = (fresh - stored).norm() / root  # ()
+    spread = (stored - stored.mean(0)).norm() / root  # ()
     return Figures(stored.shape[0], change, spread, capped)
 
 
@@ -121,7 +121,7 @@ def followed(staleness: Tensor, figures: Figures) -> Tensor:
     """The running mean of change / spread, with a step's figures in it; no device waits."""
     if figures.known < FEW:
         return staleness
-    ratio = (figures.change / figures.spread).nan_to_num(0.0).clamp(max=MOST)
+    ratio = (figures.change / figures.spread).nan_to_num(0.0).clamp(max=MOST)  # 0/0 of outputs that have not moved
     return torch.lerp(staleness, ratio, RATE)
 
 

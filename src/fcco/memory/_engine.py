@@ -14,7 +14,7 @@ from fcco.data import Batch
 from fcco.data._reader import Reader
 from fcco.memory._diagnostics import figures_of, followed, warn_if_stale
 from fcco.memory._exchange import Distinct, Fresh, broadcast_from_rank0, gathered
-from fcco.memory._forward import NetworkPass, counted_outputs
+from fcco.memory._forward import NetworkPass, Operations
 from fcco.memory._loader import MemoryLoader
 from fcco.memory._output_gradients import Weigher, add_param_gradients
 from fcco.memory._period import choose_period
@@ -30,8 +30,8 @@ from fcco.methods.estimators import Weights
 from fcco.objectives import OutputObjective
 from fcco.objectives._precision import working_dtype
 from fcco.solver._blocks import BlockTable
-from fcco.solver._diagnose import exact_figures, exact_values
-from fcco.solver._engine import Engine, Parts, Probed, Renewal, Request, register_engine
+from fcco.solver._diagnose import exact_figures
+from fcco.solver._engine import Engine, Parts, Probed, Request, register_engine
 from fcco.solver._full_pass import FullPass
 from fcco.solver._gradients import NonFiniteError, finite_rows
 from fcco.solver._report import Diagnosis, Oracle
@@ -65,11 +65,9 @@ class MemoryEngine(Engine):
         assert isinstance(objective, OutputObjective)  # the table of refused pairs has seen to it
         if parts.u0 is not None:
             raise ValueError(f"u0 must be None for {parts.method.name}: it keeps outputs, not rows u")
-        self.method = parts.method
+        super().__init__(parts)
         self._objective = objective
-        self._evaluator = parts.evaluator
         self._counters = parts.counters
-        self._full_pass = parts.full_pass
         self._raises = parts.raises
         self._like = torch.empty(0, dtype=working_dtype(objective.model), device=parts.evaluator.device)
         self.strata = Strata(objective.blocks, self._like.device)
@@ -82,7 +80,7 @@ class MemoryEngine(Engine):
         )
         nothing = torch.empty(0, dtype=torch.float64)
         self.state = MemoryState(staleness=self._like.new_zeros(()), shares=[nothing] * len(self.strata))
-        self.state.period = self.settings.refresh or 0
+        self.state.period = self.settings.refresh or 0  # 0: chosen at the first step, from what it costs
 
     @property
     def settings(self) -> OutputMemory:
@@ -93,21 +91,19 @@ class MemoryEngine(Engine):
 
     # ------------------------------------------------------------------ the step
 
-    def prepare(self, request: Request) -> Renewal | None:
-        return None
-
     def probe(self, request: Request, weights: Weights, transaction: Transaction) -> Probed:
         batch = self._read(request)
         self._evaluator.begin()
         with self._evaluator.no_sync():
             network = NetworkPass(self._evaluator, self._objective, batch, request.chunk)
             fresh, work = self._outputs(network)
-            finite = finite_rows([fresh])
+            finite = finite_rows([fresh])  # (K,)
+            # Every rank learns what all of them drew and saw.
             every = gathered(batch, fresh, finite, self.strata)
             # From here on every rank does the same with the same numbers.
             written = self._write(request.t, every, work, transaction)
             found = self._evaluate(written)
-            gradient = self._weigh(every, written, found.c)
+            gradient = self._weigh(every, written, found.c)  # (K, ...), of all ranks' draws
             # The solver takes the mean over ranks.
             network.backward(weights.now * rank_and_world()[1] * gradient[every.mine])
             assert self.state.form is not None
@@ -145,7 +141,9 @@ class MemoryEngine(Engine):
         """Outputs of the batch, and at the very first step the operations that they take."""
         if self.state.period:
             return network.outputs(), 0
-        return counted_outputs(network)
+        with Operations() as counter:
+            outputs = network.outputs()
+        return outputs, 3 * counter.total  # the backward pass costs about twice the forward one
 
     def _write(self, t: int, every: Fresh, work: int, transaction: Transaction) -> _Written:
         """Write the fresh outputs into the table; of an example that was drawn twice the last one stays."""
@@ -153,6 +151,7 @@ class MemoryEngine(Engine):
         table = self._table(tuple(every.values.shape[1:]))
         assert state.form is not None
         if not state.period:
+            # Counted, not timed, so that every rank and every repetition chooses the same period.
             operations = int(sum_over_ranks(torch.tensor(work, device=table.device)))
             draws = int(every.id.shape[0])
             fraction = state.form.max_changed_fraction
@@ -162,6 +161,7 @@ class MemoryEngine(Engine):
         ids = sent(distinct.ids, table.device)  # (U,)
         values = every.values[sent(distinct.last, table.device)]  # (U, ...)
         old = table.read(ids)
+        # The table is too large to be copied: it is written in place, and the old entries are kept to undo that.
         transaction.on_failure(table.put_back, old)
         table.write(ids, values, t)
         return _Written(distinct, old, values)
@@ -220,7 +220,7 @@ class MemoryEngine(Engine):
         # Replaced all at once below: a Ctrl-C in between leaves the old ones.
         shares = []
         for share, members in zip(state.shares, self.strata.members, strict=True):
-            size = broadcast_from_rank0(gradient_sizes(found.c, members, seen))
+            size = broadcast_from_rank0(gradient_sizes(found.c, members, seen))  # (n,)
             shares.append(renewed(share, size, renewal))
         with uninterrupted():
             state.rows = found.rows
@@ -236,7 +236,7 @@ class MemoryEngine(Engine):
             self._take_over(table)
         size = self._objective.data.num_examples
         self._counters.charge(size, Oracle(g=size))
-        self._refresh(t, renewal=1.0)
+        self._refresh(t, renewal=1.0)  # every output is fresh: nothing is worth remembering
 
     def _table_copy(self, shape: tuple[int, ...]) -> OutputTable:
         """A table to write into: the one that there is stays as it is."""
@@ -249,8 +249,8 @@ class MemoryEngine(Engine):
 
     def loader(
         self,
-        blocks: int | None,
-        samples: int | None,
+        blocks: int,
+        samples: int,
         *,
         seed: int,
         steps_per_epoch: int | None,
@@ -275,26 +275,19 @@ class MemoryEngine(Engine):
             dtype=self._objective.input_dtype(),
         )
 
-    @property
-    def shares(self) -> list[Tensor]:
-        """h of each stratum, of which the next draws are made."""
-        return self.state.shares
-
     def diagnose(self, full_pass: FullPass | None, z: list[Tensor] | None, gradient: bool) -> Diagnosis:
         chosen = full_pass
         if chosen is None:
             chosen = self._full_pass
         assert chosen is not None  # ready objectives have one
         evaluator = self._evaluator
-        # No rows u: a table that nobody ever visited gives the geometry, and no tracking error.
+        # No rows u: a table without visits gives the geometry, and no tracking error.
         like = torch.empty(0, dtype=evaluator.dtype, device=evaluator.device)
         objective = self._objective
         rows = BlockTable.empty(
             objective.num_blocks, objective.dim, like=like, log_domain=evaluator.log_domain, decays=False
         )
-        if not gradient:
-            return exact_values(evaluator, rows, chosen)
-        return exact_figures(evaluator, rows, chosen, z)
+        return exact_figures(evaluator, rows, chosen, z, gradient)
 
     def rows(self) -> Tensor:
         raise RuntimeError(f"{self.method.name} keeps outputs, not rows u")
@@ -307,6 +300,7 @@ class MemoryEngine(Engine):
         if state["values"] is None:
             return
         shape = tuple(state["values"].shape[1:])
+        # An empty table of the saved shape: a form says what rows it keeps without outputs.
         form = form_of(self._objective, OutputTable.empty(size, shape, like=self._like))
         check_rows(state, form.start_rows())
 
@@ -316,13 +310,9 @@ class MemoryEngine(Engine):
             state.period = self.settings.refresh
         if state.values is None or state.written is None:
             return
-        state.values = state.values.to(self._like.dtype)
+        state.values = state.values.to(self._like.dtype)  # a state of another precision may be loaded
         table = OutputTable(state.values, state.written, self.strata.counted)
         state.take_over(table, form_of(self._objective, table), state.rows)
 
 
-def _make(parts: Parts) -> Engine:
-    return MemoryEngine(parts)
-
-
-register_engine(memory=True, factory=_make)
+register_engine(memory=True, factory=MemoryEngine)

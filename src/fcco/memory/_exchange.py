@@ -12,6 +12,7 @@ from torch import Tensor
 from fcco._support import checks
 from fcco._support.parallel import rank_and_world
 from fcco.data import Batch
+from fcco.data._draws import exact_dtype
 from fcco.memory._strata import Strata
 from fcco.solver import NonFiniteError
 
@@ -56,12 +57,12 @@ class Fresh:
         """The examples, each once; found on the CPU, where the ids are."""
         ids, place = self.on_cpu.unique(return_inverse=True)
         draws = torch.arange(place.shape[0])  # (K,)
-        last = torch.zeros_like(ids).scatter_reduce(0, place, draws, "amax")
+        last = torch.zeros_like(ids).scatter_reduce(0, place, draws, "amax")  # (U,)
         return Distinct(ids, last, place)
 
 
 def gathered(batch: Batch, fresh: Tensor, finite: Tensor, strata: Strata) -> Fresh:
-    """What all ranks drew and saw, checked; a batch that somebody else drew is taken for a uniform draw.
+    """What all ranks drew and saw, checked; a batch from the user's own loader is taken for a uniform draw.
 
     Args:
         batch: of this rank.
@@ -70,12 +71,14 @@ def gathered(batch: Batch, fresh: Tensor, finite: Tensor, strata: Strata) -> Fre
     """
     probability = batch.probability
     weight = batch.weight
+    # The user's own batch: what was drawn says nothing of how likely it was.
     is_own = probability is None or weight is None
     if probability is None or weight is None:
         probability = torch.ones(len(batch), dtype=torch.float64, device=fresh.device)
         weight = probability
     every = exchange(batch.id, probability, weight, fresh, finite.all())
     size = strata.mask.shape[1]
+    # On the CPU already: an indexing error on a device would name nothing and take the process down.
     low = int(every.on_cpu.min())
     high = int(every.on_cpu.max())
     if low < 0 or high >= size:
@@ -98,9 +101,7 @@ def exchange(id: Tensor, probability: Tensor, weight: Tensor, values: Tensor, fi
     if world == 1:
         found = torch.cat([id, finite.reshape(1)]).cpu()  # both at once: a device waits for each
         return Fresh(id, found[:-1], probability, weight, values, slice(0, id.shape[0]), bool(found[-1]))
-    exact = torch.float64
-    if id.device.type == "mps":
-        exact = torch.float32
+    exact = exact_dtype(id.device)
     columns = [id.to(exact), probability.to(exact), weight.to(exact)]
     # Everything in one message: ids below 2^53 are exact in double precision.
     packed = torch.cat([torch.stack(columns, 1), values.reshape(id.shape[0], -1).to(exact)], 1)
@@ -135,7 +136,7 @@ def _sizes(id: Tensor, finite: Tensor, world: int) -> tuple[list[int], bool]:
 
 
 def broadcast_from_rank0(numbers: Tensor) -> Tensor:
-    """The same numbers on every rank, in place, to the last bit: draws that differ would be nobody's or everybody's."""
+    """The same numbers on every rank, in place, bit for bit: ranks that drew differently would miss examples."""
     if rank_and_world()[1] > 1:
         dist.broadcast(numbers, 0)
     return numbers

@@ -43,7 +43,7 @@ class NetworkPass:
                 raise ValueError("the model must depend on a trainable parameter, got outputs without a graph")
         else:
             s = self._pieces.outputs()
-        self._outputs = s
+        self._outputs = s  # (K, ...), with the graph where the batch is taken whole
         return one_row_each(s, len(self._batch))
 
     def backward(self, gradient: Tensor) -> None:
@@ -77,14 +77,8 @@ class Operations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
+        # Elementwise operations have no entry: next to the products they cost nothing.
         count = flop_registry.get(func._overloadpacket)
         if count is not None:
             self.total += int(count(*args, **(kwargs or {}), out_val=result))
         return result
-
-
-def counted_outputs(network: NetworkPass) -> tuple[Tensor, int]:
-    """The outputs of a network, and the operations that forward and backward pass take."""
-    with Operations() as counter:
-        outputs = network.outputs()
-    return outputs, 3 * counter.total  # the backward pass costs about twice the forward one

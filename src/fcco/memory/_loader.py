@@ -4,40 +4,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
 import torch
 from torch import Tensor
 
 from fcco._support import checks
 from fcco._support.parallel import rank_and_world
-from fcco.data import Batch, Blocks, full_pass
+from fcco.data import Batch, Blocks
+from fcco.data._epochs import EpochLoader
 from fcco.data._pass import Plan, fetched
-from fcco.data._reader import Reader
 from fcco.data._share import Share, rank_seed
 from fcco.memory._sampler import ImportanceSampler
 from fcco.memory._strata import Strata
 from fcco.memory.forms._form import sent
-from fcco.methods import OutputMemory
+
+if TYPE_CHECKING:
+    from fcco.memory._engine import MemoryEngine  # which makes this loader
 
 AHEAD = 4  # steps between a draw and its use; more than two workers need more
-
-
-class Memory(Protocol):
-    """What the loader asks of the engine."""
-
-    strata: Strata
-
-    @property
-    def settings(self) -> OutputMemory:
-        """Of the method."""
-
-    @property
-    def shares(self) -> list[Tensor]:
-        """h of each stratum, of which the next draws are made."""
-
-    def score(self, reader: Reader, chunk: int) -> None:
-        """Fill the table by one pass over all data."""
 
 
 class _Drawn(NamedTuple):
@@ -49,7 +34,7 @@ class _Drawn(NamedTuple):
 
 
 @final
-class MemoryLoader:
+class MemoryLoader(EpochLoader):
     """An iterable of :class:`fcco.Batch` for a solver with :func:`fcco.output_memory`, made by ``solver.loader``.
 
     Each step draws a fixed number of examples from every stratum, by the probabilities of the last refresh: ``blocks``
@@ -86,12 +71,14 @@ class MemoryLoader:
         (2, 4)
     """
 
+    stream_fields: ClassVar[tuple[str, ...]] = ("random", "sweeps", "queue")
+
     def __init__(
         self,
-        memory: Memory,
+        memory: MemoryEngine,
         structure: Blocks,
-        blocks: int | None,
-        samples: int | None,
+        blocks: int,
+        samples: int,
         *,
         seed: int = 0,
         steps_per_epoch: int | None = None,
@@ -99,51 +86,39 @@ class MemoryLoader:
         pin_memory: bool = False,
         dtype: torch.dtype | None = None,
     ) -> None:
-        self.structure = structure
-        self.blocks = checks.positive_int("blocks", blocks)
-        self.samples = checks.whole("samples", samples)
-        self.num_examples = structure.data.num_examples
-        self.device = structure.device
-        self.dtype = dtype
-        self.num_workers = num_workers
-        self.seed = seed
+        checks.positive_int("blocks", blocks)
+        checks.whole("samples", samples)
         self._memory = memory
+        self._samplers = _samplers(memory.strata, structure, blocks, samples)
         self._rank, self._world = rank_and_world()
-        self._samplers = self._make_samplers(memory.strata)
         draws = sum(sampler.draws for sampler in self._samplers)
         if draws < self._world:
             raise ValueError(f"every rank must get an example per step, got {draws} draws for {self._world} ranks")
+        self.batch_size = len(range(self._rank, draws, self._world))
+        super().__init__(
+            structure,
+            blocks,
+            samples,
+            draws=draws,
+            seed=seed,
+            pass_seed=seed,
+            steps_per_epoch=steps_per_epoch,
+            num_workers=num_workers,
+            pin_memory=pin_memory,
+            dtype=dtype,
+        )
         inverse = [torch.full((sampler.draws,), 1.0 / sampler.draws).double() for sampler in self._samplers]
         self._weight = torch.cat(inverse).to(self.device)  # (K,) 1/B of each draw, over all ranks
-        self.batch_size = len(range(self._rank, draws, self._world))
-        if steps_per_epoch is None:
-            steps_per_epoch = max(1, self.num_examples // draws)
-        self.steps_per_epoch = checks.positive_int("steps_per_epoch", steps_per_epoch)
-        self._pin = checks.flag("pin_memory", pin_memory) and torch.accelerator.is_available()
-        self.reader = structure.data.source.reader(num_workers, pin_memory=self._pin)
         self.ahead = max(AHEAD, 2 * num_workers)  # DataLoader asks for two batches per worker
         self._generator = torch.Generator().manual_seed(rank_seed(seed, 0))  # the same on every rank
         self._queue: deque[_Drawn] = deque()  # drawn, not handed out; the first is the next step's
-        self._epoch = 0
-        self._step = 0  # of the epoch
-        self._turn = 0  # counts iterations, so that an old one knows that it is over
-        self._resumed = False
-
-    def __len__(self) -> int:
-        return self.steps_per_epoch
 
     def __iter__(self) -> Iterator[Batch]:
-        """A new epoch; right after ``load_state_dict`` the rest of the epoch that was saved."""
-        self._turn += 1
-        turn = self._turn
-        if not self._resumed:
-            self._step = 0
-        self._resumed = False
+        turn = self._begin_turn()
         # Made after the first draws: workers ask at once for all that they may fetch ahead.
         batches: Iterator[tuple[Plan, Batch]] | None = None
         while self._step < len(self):
-            if turn != self._turn:
-                raise RuntimeError("another iteration over this loader has begun")
+            self._check_turn(turn)
             while len(self._queue) <= self.ahead:
                 self._queue.append(self._draw())
             if batches is None:
@@ -153,8 +128,7 @@ class MemoryLoader:
             self._queue.popleft()
             self._step += 1
             yield self._pinned(batch)
-        self._step = 0
-        self._epoch += 1
+        self._end_epoch()
 
     def score(self, chunk: int = 1024) -> None:
         """Fill the table by one pass of the network over all data, and charge it to the solver's samples.
@@ -164,14 +138,10 @@ class MemoryLoader:
         """
         self._memory.score(self.reader, checks.positive_int("chunk", chunk))
 
-    def full_pass(self, chunk: int = 1024) -> Iterator[Batch]:
-        """One pass over all data for this rank's blocks, as :meth:`fcco.data.Loader.full_pass` gives it."""
-        batches = full_pass(self.structure, chunk, dtype=self.dtype, seed=self.seed, reader=self.reader)
-        return (self._pinned(batch) for batch in batches)
-
     def _plans(self) -> Iterator[Plan]:
         """The rest of the epoch for the reader, whose workers run ahead: as far as the queue reaches."""
         for number in range(self._step, len(self)):
+            # Steps taken meanwhile have left the queue from its front.
             drawn = self._queue[number - self._step]
             mine = slice(self._rank, None, self._world)  # every rank draws all of it, and fetches each world-th
             id = drawn.id[mine]
@@ -187,26 +157,17 @@ class MemoryLoader:
     def _draw(self) -> _Drawn:
         importance = self._memory.settings.importance
         parts = []
-        for sampler, share in zip(self._samplers, self._memory.shares, strict=True):
+        for sampler, share in zip(self._samplers, self._memory.state.shares, strict=True):
             parts.append(sampler.draw(share, importance, self._generator))
-        id = torch.cat([part.id for part in parts])
+        id = torch.cat([part.id for part in parts])  # (K,), stratum by stratum, as the weights are
         probability = torch.cat([part.probability for part in parts])
         seed = self.structure.data.source.seed(self._generator)
         return _Drawn(sent(id, self.device), sent(probability, self.device), seed)
 
-    def _pinned(self, batch: Batch) -> Batch:
-        if self._pin and self.device.type == "cpu":
-            return batch.pin_memory()
-        return batch
-
     # ------------------------------------------------------------------ resuming
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands, mid-epoch too; the draws in flight are part of it."""
+    def _stream_state(self) -> dict[str, Any]:
         return {
-            "kind": self.kind(),
-            "epoch": self._epoch,
-            "step": self._step,
             "random": self._generator.get_state(),
             "sweeps": [[sampler.sweep.seed, sampler.sweep.at] for sampler in self._samplers],
             "queue": self._saved_queue(),
@@ -214,7 +175,7 @@ class MemoryLoader:
 
     def _saved_queue(self) -> dict[str, Any]:
         """The draws in flight: ids and q (Q, K), seeds (Q,)."""
-        shape = (len(self._queue), self._weight.shape[0])
+        shape = (len(self._queue), self._weight.shape[0])  # (Q, K)
         ids = [drawn.id for drawn in self._queue]
         probabilities = [drawn.probability for drawn in self._queue]
         return {
@@ -223,26 +184,17 @@ class MemoryLoader:
             "seed": [drawn.seed for drawn in self._queue],
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state: the next iteration yields the rest of its epoch."""
-        missing = [name for name in ("kind", "epoch", "step", "random", "sweeps", "queue") if name not in state]
-        if missing:
-            raise ValueError(f"the state is not one of a MemoryLoader: it lacks {', '.join(missing)}")
-        _check_kind(dict(state["kind"]), self.kind())
+    def _load_stream(self, state: dict[str, Any]) -> None:
         self._generator.set_state(state["random"].cpu())
         for sampler, (round_seed, at) in zip(self._samplers, state["sweeps"], strict=True):
+            # A round follows from its seed, so its order need not be saved.
             sampler.sweep.go_to(round_seed, at)
         queue = state["queue"]
         ids = queue["id"].to(self.device)
         probabilities = queue["probability"].to(self.device)
         self._queue = deque(_Drawn(*parts) for parts in zip(ids, probabilities, queue["seed"], strict=True))
-        self._epoch = state["epoch"]
-        self._step = state["step"]
-        self._resumed = True
-        self._turn += 1  # an iteration under way ends here
 
     def kind(self) -> dict[str, Any]:
-        """What a saved state must be of."""
         return {
             "structure": type(self.structure).__name__,
             "examples": self.num_examples,
@@ -252,20 +204,6 @@ class MemoryLoader:
             "steps_per_epoch": self.steps_per_epoch,
         }
 
-    def _make_samplers(self, strata: Strata) -> list[ImportanceSampler]:
-        """One per stratum: ``blocks`` of the first and ``samples`` of the second, or all from the only one."""
-        if len(strata) == 1:
-            if self.samples < self.structure.least_samples:
-                raise ValueError(f"samples must be at least {self.structure.least_samples}, got {self.samples}")
-            # As many examples as a tracker's loader has: another method is one changed word, at the same cost.
-            num_blocks = self.structure.num_blocks
-            alone = Share(num_blocks, rank=0, world=1, size=min(self.blocks, num_blocks))
-            draws = self.structure.batch_size_of(alone, self.samples)
-            return [ImportanceSampler(strata.on_cpu[0], draws)]
-        checks.positive_int("samples", self.samples)
-        sizes = (self.blocks, self.samples)
-        return [ImportanceSampler(members, size) for members, size in zip(strata.on_cpu, sizes, strict=True)]
-
     def __repr__(self) -> str:
         return (
             f"MemoryLoader({type(self.structure).__name__}, {self.num_examples} examples, blocks={self.blocks}, "
@@ -273,9 +211,16 @@ class MemoryLoader:
         )
 
 
-def _check_kind(saved: dict[str, Any], own: dict[str, Any]) -> None:
-    differing = [name for name in own if saved.get(name) != own[name]]
-    if differing:
-        theirs = ", ".join(f"{name}={saved.get(name)!r}" for name in differing)
-        mine = ", ".join(f"{name}={own[name]!r}" for name in differing)
-        raise ValueError(f"the state is of a loader with {theirs}, this one has {mine}")
+def _samplers(strata: Strata, structure: Blocks, blocks: int, samples: int) -> list[ImportanceSampler]:
+    """One per stratum: ``blocks`` of the first and ``samples`` of the second, or all from the only one."""
+    if len(strata) == 1:
+        if samples < structure.least_samples:
+            raise ValueError(f"samples must be at least {structure.least_samples}, got {samples}")
+        # As many examples as a tracker's loader has: another method is one changed word, at the same cost.
+        alone = Share(structure.num_blocks, rank=0, world=1, size=min(blocks, structure.num_blocks))
+        return [ImportanceSampler(strata.on_cpu[0], structure.batch_size_of(alone, samples))]
+    checks.positive_int("samples", samples)
+    samplers = []
+    for members, asked in zip(strata.on_cpu, (blocks, samples), strict=True):
+        samplers.append(ImportanceSampler(members, min(asked, members.shape[0])))  # trackers cut there too
+    return samplers

@@ -28,7 +28,7 @@ class Weigher:
 
     Args:
         settings: cap and balance.
-        strata: who is of which kind.
+        strata: which examples are of which kind.
         balances: whether the upward and the downward ones of a batch may be set off against each other.
         by_length: whether an output is a feature, whose length counts, not each number.
     """
@@ -68,6 +68,7 @@ class Weigher:
         if self._by_length:
             length = v.flatten(1).norm(dim=1)  # (K,)
             shorter = capped(length, weight, self._cap, strata=strata)
+            # Scaled as a whole: a feature keeps its direction.
             return Capped(v * _like(shorter.v / length.clamp(min=1e-30), v), shorter.share)
         return capped(v, weight, self._cap, by_sign=len(self._strata) == 1, strata=strata)
 
@@ -79,7 +80,7 @@ def capped(v: Tensor, times: Tensor, cap: float, by_sign: bool = False, strata: 
         times: (K,) how often each was drawn, up to a factor per stratum.
         by_sign: upward and downward ones have a mean each, of those that are not zero: for strata that hold examples
             of both classes, of which one may be rare.
-        strata: (S, K) bool, who is of which stratum; None: all are of one.
+        strata: (S, K) bool, which draws are of which stratum; None: all are of one.
     """
     times = _like(times.to(v.dtype), v)
     size = v.abs()
@@ -108,6 +109,7 @@ def balanced(v: Tensor, total: Tensor | None = None) -> Tensor:
         target = sides.sqrt().prod(0)
     else:
         target = total.to(v.dtype)
+    # A side with a single small gradient would be blown up to outweigh everything else.
     target = torch.minimum(target, GROWTH * sides.amin(0))
     parts *= target / sides.clamp(min=torch.finfo(v.dtype).tiny)  # a side of nothing stays so
     return parts[0] - parts[1]

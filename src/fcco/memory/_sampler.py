@@ -17,7 +17,7 @@ class Drawn(NamedTuple):
 
 @final
 class Sweep:
-    """Places 0..n-1 in random order, and again in another: nobody waits longer than two rounds less one.
+    """Places 0..n-1 in random order, and again in another: none waits longer than two rounds less one.
 
     Args:
         n: how many, at least one.
@@ -40,7 +40,7 @@ class Sweep:
         while k > 0:
             if self.at >= self._order.shape[0]:
                 self.go_to(int(torch.randint(1, 2**62, (), generator=generator)), 0)
-            part = self._order[self.at : self.at + k]
+            part = self._order[self.at : self.at + k]  # what is left of the round, at most
             parts.append(part)
             self.at += part.shape[0]
             k -= part.shape[0]
@@ -85,15 +85,15 @@ class ImportanceSampler:
         """
         if share is not self._share:
             self._share = share
-            self._sums = share.cumsum(0)
+            self._sums = share.cumsum(0)  # (n,), once per refresh, not per draw
         n = self.members.shape[0]
         # Two numbers per draw, used or not: the stream does not depend on the shares.
-        u = torch.rand(2, self.draws, generator=generator, dtype=torch.float64)
+        u = torch.rand(2, self.draws, generator=generator, dtype=torch.float64)  # (2, B)
         by_importance = u[1, u[0] < importance]
         if not share.numel():
             by_importance = by_importance[:0]
         by_share = torch.searchsorted(self._sums, by_importance * self._sums[-1:], right=True).clamp(max=n - 1)
-        swept = self.sweep.take(self.draws - by_importance.shape[0], generator)
+        swept = self.sweep.take(self.draws - by_importance.shape[0], generator)  # (B - those by importance,)
         place = torch.cat([swept, by_share])  # (B,)
         if not share.numel():
             return Drawn(self.members[place], torch.full(place.shape, 1.0 / n, dtype=torch.float64))
@@ -116,7 +116,7 @@ def effective_size(share: Tensor, importance: float) -> float:
 
 
 def renewed(share: Tensor, size: Tensor, renewal: float) -> Tensor:
-    """h (n,) with so much of it renewed from |c| (n,); where nobody has a gradient, it stays as it is.
+    """h (n,) with so much of it renewed from |c| (n,); where all gradients are 0, it stays as it is.
 
     A running mean, because an example that has just been pushed away has a small c and would be forgotten, while the
     outputs of some come back within a few steps.
@@ -125,7 +125,7 @@ def renewed(share: Tensor, size: Tensor, renewal: float) -> Tensor:
     total = size.cumsum(0)[-1]  # one by one: the same bits on every rank, whatever its number of threads
     if not 0.0 < float(total) < torch.inf:
         return share
-    fresh = size / total
+    fresh = size / total  # (n,)
     if not share.numel():
         return fresh
     return torch.lerp(share, fresh, renewal)

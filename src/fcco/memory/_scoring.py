@@ -37,12 +37,11 @@ def scored_table(
         step: when they are written.
         raises: whether an output that is not finite raises; else it is left out.
     """
-    before = evaluator.module_state.capture()
     table = None  # its shape is that of the first outputs
-    try:
+    with evaluator.module_state.preserved():
         for batch in _batches(objective, reader, chunk):
             batch = batch.to(evaluator.device)
-            fresh = one_row_each(objective.outputs(batch.x), len(batch))
+            fresh = one_row_each(objective.outputs(batch.x), len(batch))  # (K, ...)
             finite = finite_rows([fresh])
             if raises and not bool(finite.all()):
                 bad = batch.id[~finite].tolist()
@@ -52,8 +51,6 @@ def scored_table(
             if table.shape != tuple(fresh.shape[1:]):
                 raise ValueError(f"outputs must keep the shape {table.shape}, got {tuple(fresh.shape[1:])}")
             table.write(batch.id[finite], fresh[finite], step)
-    finally:
-        evaluator.module_state.restore(before)
     assert table is not None
     # Each rank has random numbers of its own, for dropout and the like.
     broadcast_from_rank0(table.values)

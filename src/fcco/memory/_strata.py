@@ -21,8 +21,8 @@ class Strata:
 
     Attributes:
         members: a tensor (n,) of example ids per stratum, on the table's device; ``on_cpu``: there.
-        mask: (S, N) bool, who is in which.
-        counted: (N,) bool, who is in any.
+        mask: (S, N) bool, which examples are in which.
+        counted: (N,) bool, which are in any.
     """
 
     def __init__(self, blocks: Blocks, device: torch.device) -> None:
@@ -32,7 +32,7 @@ class Strata:
         self.mask = torch.zeros(len(found), blocks.data.num_examples, dtype=torch.bool, device=device)
         for mask, ids in zip(self.mask, self.members, strict=True):
             mask[ids] = True
-        self.counted = self.mask.any(0)
+        self.counted = self.mask.any(0)  # (N,)
 
     def __len__(self) -> int:
         return len(self.members)
@@ -47,13 +47,13 @@ class Strata:
         return torch.stack([table.seen_at(ids).double().mean() for ids in self.members])
 
     def uniform(self, id: Tensor) -> tuple[Tensor, Tensor]:
-        """q (K,) and 1/B (K,) of examples that somebody else drew: taken for uniform draws from their strata.
+        """q (K,) and 1/B (K,) of examples from the user's own loader: taken for uniform draws from their strata.
 
         Those in no stratum count nothing.
         """
         inside = self.mask[:, id].double()  # (S, K)
         size = torch.tensor(self.sizes, dtype=torch.float64, device=id.device)
         drawn = inside.sum(1).clamp(min=1.0)  # (S,)
-        outside = ~self.counted[id]
+        outside = ~self.counted[id]  # (K,)
         probability = ((1.0 / size) @ inside).masked_fill(outside, 1.0)
         return probability, (1.0 / drawn) @ inside

@@ -42,7 +42,7 @@ class OutputTable:
         self.values = values
         self.written = written
         self.counted = counted
-        self.missing = int(((written < 0) & counted).sum())
+        self.missing = int(((written < 0) & counted).sum())  # those that can never be drawn are not waited for
         self.filling = True
 
     @classmethod
@@ -85,7 +85,7 @@ class OutputTable:
         return self.written >= 0
 
     def seen_at(self, id: Tensor) -> Tensor:
-        """(K,) bool, of the examples named: nobody else is read."""
+        """(K,) bool, of the examples named; no other entry is read."""
         return self.written[id] >= 0
 
     def read(self, id: Tensor) -> Entries:
@@ -98,7 +98,7 @@ class OutputTable:
         if self.filling:  # counting makes a device wait
             new = (self.written[id] < 0) & self.counted[id]
             self.missing -= int(new.sum())
-        self.values[id] = values.to(self.values.dtype)
+        self.values[id] = values.to(self.values.dtype)  # autocast gives outputs of half precision
         self.written.index_fill_(0, id, step)
 
     def put_back(self, old: Entries) -> None:

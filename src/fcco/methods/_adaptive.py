@@ -49,6 +49,7 @@ class Adaptive(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As for every torch optimizer; a group's own numbers are checked like the others."""
+        # Groups may come with numbers of their own, at once or later.
         _check({**self.defaults, **param_group})
         super().add_param_group(param_group)
 

@@ -1,6 +1,6 @@
 """The algorithm box: which points a step probes, in which order, and what weighs the gradient at each.
 
-One loop for everybody: the Solver's engine runs it on a network, ``fcco rates`` on closed-form problems, vectorised
+One loop for all: the Solver's engine runs it on a network, ``fcco rates`` on closed-form problems, vectorised
 over seeds.
 """
 
@@ -80,10 +80,11 @@ class Drawn:
 
 
 class Boxed(NamedTuple):
-    """What a step found: u_t (..., B, dim), the u_{t-1} it replaces, and the probes."""
+    """What a step found: u_t (..., B, dim), the u_{t-1} it replaces, what u_t was made from, and the probes."""
 
     u: Tensor
     replaced: Tensor
+    values: Values
     probes: dict[Point, Probe]
 
 
@@ -105,23 +106,25 @@ def points(method: Method, c: Coefficients, k: Weights) -> list[Point]:
     return order
 
 
-def run_box(method: Method, c: Coefficients, k: Weights, drawn: Drawn, probe: Prober) -> Boxed:
-    """Probe every point in order, then track: u_t from what was seen."""
-    return _Box(method, c, drawn).run(k, probe)
-
-
 @final
-class _Box:
-    """One step: what was seen so far, and what follows from it."""
+class Box:
+    """One step: what was seen so far, and what follows from it.
+
+    Args:
+        method: gives the lag.
+        c: the tracker's coefficients.
+        drawn: what is known of the drawn blocks.
+    """
 
     def __init__(self, method: Method, c: Coefficients, drawn: Drawn) -> None:
         self._method = method
         self._c = c
         self._drawn = drawn
         self._seen: dict[Point, Probe] = {}
+        self._values: Values | None = None
 
     def run(self, k: Weights, probe: Prober) -> Boxed:
-        """The loop over the points."""
+        """Probe every point in order, then track: u_t from what was seen."""
         gradient_weight = {Point.NOW: k.now, Point.PREVIOUS: k.previous, Point.REFERENCE: k.reference}
         for point in points(self._method, self._c, k):
             self._seen[point] = probe(point, functools.partial(self._weigh_at, point), gradient_weight[point])
@@ -130,47 +133,40 @@ class _Box:
         if self._method.lag == 1:
             u = self._track(now.g, now.jvp)
         assert u is not None
-        return Boxed(u, self._drawn.first(now.g, self._drawn.u), self._seen)
+        assert self._values is not None
+        return Boxed(u, self._drawn.first(now.g, self._drawn.u), self._values, self._seen)
 
     def _weigh_at(self, point: Point, g: Tensor, jvp: Tensor | None) -> Tensor:
         """The u that weighs the gradient at a point: lag 1 takes the u before the step, lag 0 the fresh one."""
         drawn = self._drawn
+        lag = self._method.lag
         if point is Point.REFERENCE:
             assert drawn.reference_u is not None
-            return drawn.reference_u
-        if self._method.lag == 1:
-            u = self._before(point, g)
-        elif point is Point.NOW:
+            return drawn.reference_u  # as it weighed the full gradient, so that the two differ by noise alone
+        if lag == 0 and point is Point.NOW:
             return self._track(g, jvp)
-        elif self._method.tracker.memoryless:
+        if lag == 0 and self._method.tracker.memoryless:
             u = g
-        else:
+        elif lag == 0 or point is Point.NOW:
             u = drawn.first(g, drawn.u)
+        else:
+            # G- of lag 1 takes u_{t-2}; a new block has none, and takes its own first estimate in both gradients.
+            u = drawn.first(self._seen[Point.NOW].g, drawn.earlier())
         return floor(u, g, self._c.beta, drawn.log_domain)
-
-    def _before(self, point: Point, g: Tensor) -> Tensor:
-        """u_{t-1} at w_t, u_{t-2} at w_{t-1}; a new block's own first estimate in both."""
-        if point is Point.NOW:
-            return self._drawn.first(g, self._drawn.u)
-        return self._drawn.first(self._seen[Point.NOW].g, self._drawn.earlier())
 
     def _track(self, g: Tensor, jvp: Tensor | None) -> Tensor:
         """u_t from the g at w_t and what was seen elsewhere."""
         drawn = self._drawn
-        values = Values(
+        seen = {point: probe.g for point, probe in self._seen.items()}  # each (..., B, dim)
+        self._values = Values(
             u=drawn.u,
             now=g,
-            previous=self._g_at(Point.PREVIOUS),
-            reference=self._g_at(Point.REFERENCE),
+            previous=seen.get(Point.PREVIOUS),
+            reference=seen.get(Point.REFERENCE),
             full=drawn.full,
             jvp=jvp,
         )
-        u = drawn.first(g, combine(self._c, values, drawn.log_domain))
+        u = drawn.first(g, combine(self._c, self._values, drawn.log_domain))
         if drawn.project is None:
             return u
         return drawn.project(u)
-
-    def _g_at(self, point: Point) -> Tensor | None:
-        if point in self._seen:
-            return self._seen[point].g
-        return None

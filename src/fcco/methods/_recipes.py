@@ -39,6 +39,7 @@ class Method:
     memory: OutputMemory | None = None
 
     def __post_init__(self) -> None:
+        # True == 1 would pass for a lag.
         if isinstance(self.lag, bool) or not isinstance(self.lag, int) or self.lag not in (0, 1):
             raise ValueError(f"lag must be 0 or 1, got {self.lag!r}")
         if self.period is not None:
@@ -59,6 +60,7 @@ class Method:
 
 
 def _with_rate(part: Any, name: str, value: Schedule | None) -> Any:
+    # BSGD has no beta, SOAP no alpha: a stage sets what there is.
     if value is None or name not in {field.name for field in fields(part)}:
         return part
     return replace(part, **{name: value})

@@ -39,6 +39,10 @@ class Estimator(ABC):
     #: the gradient at w_{t-1} is needed
     probes_previous: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        # Rates are checked whenever they are read, so a first read refuses bad ones where they are given.
+        self.weights(1)
+
     @abstractmethod
     def weights(self, t: int, large: bool | None = None) -> Weights:
         """The weights of step t (1, 2, ...).
@@ -50,10 +54,10 @@ class Estimator(ABC):
     def start(self, t: int) -> Weights:
         """The weights of a step before which there is no z: z_t = G_t."""
         usual = self.weights(t)
-        previous = None
-        if usual.previous is not None:
-            previous = 0.0
-        return replace(usual, z=0.0, now=1.0, previous=previous)
+        if usual.previous is None:
+            return replace(usual, z=0.0, now=1.0)
+        # Weighed by 0, not left out: the first step probes the same points as every other.
+        return replace(usual, z=0.0, now=1.0, previous=0.0)
 
 
 @final
@@ -82,12 +86,13 @@ class Momentum(Estimator):
     nesterov: bool = False
 
     def __post_init__(self) -> None:
-        at(self.alpha, 1, "alpha", checks.rate)
+        super().__post_init__()
         checks.flag("nesterov", self.nesterov)
 
     def weights(self, t: int, large: bool | None = None) -> Weights:
         alpha = at(self.alpha, t, "alpha", checks.rate)
         if self.nesterov:
+            # The buffer holds alpha G_t already, so the mixture adds (1 - alpha) z_t to it.
             return Weights(z=1.0 - alpha, now=alpha, lookahead=1.0 - alpha)
         return Weights(z=1.0 - alpha, now=alpha)
 
@@ -111,9 +116,6 @@ class Storm(Estimator):
     alpha: Schedule
     finite_sum: bool = False
     probes_previous: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        at(self.alpha, 1, "alpha", checks.rate)
 
     def weights(self, t: int, large: bool | None = None) -> Weights:
         alpha = at(self.alpha, t, "alpha", checks.rate)

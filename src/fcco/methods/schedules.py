@@ -119,6 +119,7 @@ def theorem_v1(*, m: int, b1: int, b2: int, c: float, smoothness: float | None =
     check_sizes(m, b1, b2)
     c = constant(c)
     bound = math.sqrt(c) if smoothness is None else checks.positive("smoothness", smoothness)
+    # The largest lr that every condition of the proof allows; a is the offset at which lr_0 meets it.
     top = min(1 / (15 * 36 * c), math.sqrt(0.44) * b1 / (16 * m * c), b1 / (4 * m), 1 / (2 * bound))
     fast, slow = (b1 * math.sqrt(b2) / m) ** (2 / 3), math.sqrt(min(b1, b2))
     a = min((fast / top) ** 3, (slow / top) ** 2)
@@ -142,7 +143,7 @@ def theorem_v2(*, m: int, b1: int, b2: int, c: float) -> Rates:
     """
     check_sizes(m, b1, b2)
     c0, scale = 264 * constant(c), (b1 * math.sqrt(min(b2, m)) / m) ** (2 / 3)
-    a = (scale * m * c0 * math.sqrt(c) / b1) ** 3
+    a = (scale * m * c0 * math.sqrt(c) / b1) ** 3  # from beta_1 <= 1/(32 C), the tighter of the two bounds since C >= 1
 
     def lr(t: int) -> float:
         return float(scale * (a + t) ** (-1 / 3))
@@ -159,7 +160,7 @@ def theorem_v3(*, m: int, n: int, b1: int, b2: int, c: float) -> Rates:
     beta = b2 / checks.positive_int("n", n)
     if beta > 0.5:
         raise ValueError(f"b2 must be at most n/2 = {n / 2} (the proof needs beta = b2/n <= 1/2), got {b2}")
-    period = math.ceil(m * n / (b1 * b2) - 1e-9)
+    period = math.ceil(m * n / (b1 * b2) - 1e-9)  # a whole quotient may come out a hair above
     # A rounded-up period breaks beta I <= m/B1 and alpha I <= 1 by less than one step: shrink both to fit.
     beta = min(beta, m / (b1 * period))
     return Rates(b1 * math.sqrt(beta) / (m * math.sqrt(3776 * constant(c))), 1 / period, beta, period)

@@ -45,7 +45,7 @@ def stages_v2(*, m: int, b1: int, b2: int, c: float, mu: float, gap: float, accu
     first = max(2 * c / mu, checks.non_negative("gap", gap))
     stages = []
     for s in range(_count(first, accuracy)):
-        noise = min(b2 * mu * first / 2**s, 1089 * c)
+        noise = min(b2 * mu * first / 2**s, 1089 * c)  # B2 mu eps_s, capped where the proof ends
         steps = max(m * c0**2 / (b1 * mu * math.sqrt(noise)), m * c0**4 / (b1 * noise))
         beta = 2 * noise / c0**2
         stages.append(Stage(math.ceil(steps), 8 * b1 * math.sqrt(noise) / (m * c0**2), b1 * beta / m, beta))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import torch
@@ -77,6 +77,7 @@ def combine(c: Coefficients, v: Values, log_domain: Tensor | bool | None = None)
 
 def _terms(c: Coefficients, v: Values) -> list[tuple[Coefficient, Tensor]]:
     """Every needed value with its coefficient, but for the Jacobian-vector product."""
+    # The order is that of the equation: floating-point sums depend on it, and the reference tests compare to 1e-12.
     pairs = [(c.u, v.u), (c.now, v.now), (c.previous, v.previous), (c.reference, v.reference), (c.full, v.full)]
     return [(weight, value) for weight, value in pairs if weight is not None and value is not None]
 
@@ -94,10 +95,10 @@ def _combine_log(c: Coefficients, v: Values) -> Tensor:
     terms = _terms(c, v)
     if len(terms) == 2 and c.jvp is None:  # a moving average: positive weights, and never below beta g
         return torch.logaddexp(v.u + _log(c.u), v.now + _log(c.now))
-    top = torch.stack([value for _, value in terms]).amax(0)
+    top = torch.stack([value for _, value in terms]).amax(0)  # (..., B, dim), each row's largest exponent
     total = torch.zeros_like(v.now)
     for weight, value in terms:
-        total = total + weight * (value - top).exp()
+        total = total + weight * (value - top).exp()  # at most |weight|: nothing overflows
     if c.jvp is not None and v.jvp is not None:
         total = total + c.jvp * v.jvp * (v.now - top).exp()  # d g = g d(log g)
     # The floor is taken outside the exponentials: beta g may lie too far below the row's top to be seen there.
@@ -108,7 +109,7 @@ def floor(u: Tensor, g: Tensor, beta: Coefficient, log_domain: Tensor | bool | N
     """The u that a weight may use: at least beta*g in the log components, so that no weight exceeds 1/beta."""
     if log_domain is None or log_domain is False:
         return u
-    above = torch.maximum(u, g + _log(beta))
+    above = torch.maximum(u, g + _log(beta))  # (..., B, dim)
     if log_domain is True:
         return above
     return torch.where(log_domain, above, u)
@@ -129,6 +130,7 @@ def msvr_gamma(beta: float, ratio: float) -> float:
         >>> msvr_gamma(0.5, 2.0)
         2.5
     """
+    # At beta = 1 u_t is g itself; the formula divides by 0 there.
     if beta == 1.0:
         return 0.0
     return (ratio - 1.0) / (1.0 - beta) + (1.0 - beta)
@@ -139,6 +141,10 @@ class Tracker(ABC):
 
     #: u_t is g itself: each gradient uses the g of its own point
     memoryless: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        # Rates are checked whenever they are read, so a first read refuses bad ones where they are given.
+        self.coefficients(1, 1.0, torch.zeros(1, 1))
 
     @property
     def probes_previous(self) -> bool:
@@ -172,9 +178,6 @@ class MovingAverage(Tracker):
 
     beta: Schedule
 
-    def __post_init__(self) -> None:
-        at(self.beta, 1, "beta", checks.rate)
-
     def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
         beta = at(self.beta, t, "beta", checks.rate)
         return Coefficients(u=1.0 - beta, now=beta, beta=beta)
@@ -191,9 +194,6 @@ class Storm(Tracker):
     @property
     def probes_previous(self) -> bool:
         return True
-
-    def __post_init__(self) -> None:
-        at(self.beta, 1, "beta", checks.rate)
 
     def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
         beta = at(self.beta, t, "beta", checks.rate)
@@ -221,29 +221,21 @@ class MSVR(Tracker):
     def probes_previous(self) -> bool:
         return self.gamma != 0.0  # without it the second probe would be thrown away: a moving average by choice
 
-    def __post_init__(self) -> None:
-        at(self.beta, 1, "beta", checks.rate)
-        if self.gamma is not None:
-            at(self.gamma, 1, "gamma", checks.non_negative)
-
     def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
         beta = at(self.beta, t, "beta", checks.rate)
-        gamma = self._gamma(t, beta, ratio)
-        reference = None
-        full = None
-        if self.finite_sum:
-            reference = -beta
-            full = beta
+        gamma = msvr_gamma(beta, ratio)
+        if self.gamma is not None:
+            gamma = at(self.gamma, t, "gamma", checks.non_negative)
         if not self.probes_previous:
-            return Coefficients(u=1.0 - beta, now=beta, reference=reference, full=full, beta=beta)
-        if self.single_point:
+            c = Coefficients(u=1.0 - beta, now=beta, beta=beta)
+        elif self.single_point:
             return Coefficients(u=1.0 - beta, now=beta, jvp=gamma, beta=beta)
-        return Coefficients(u=1.0 - beta, now=beta + gamma, previous=-gamma, reference=reference, full=full, beta=beta)
-
-    def _gamma(self, t: int, beta: float, ratio: float) -> float:
-        if self.gamma is None:
-            return msvr_gamma(beta, ratio)
-        return at(self.gamma, t, "gamma", checks.non_negative)
+        else:
+            c = Coefficients(u=1.0 - beta, now=beta + gamma, previous=-gamma, beta=beta)
+        if not self.finite_sum:
+            return c
+        # Equation 9: the probe at w_tau takes its noise out of the beta term, the exact value puts the mean back.
+        return replace(c, reference=-beta, full=beta)
 
 
 @final
@@ -261,22 +253,16 @@ class Variant(Tracker):
     def probes_previous(self) -> bool:
         return True
 
-    def __post_init__(self) -> None:
-        at(self.beta, 1, "beta", checks.rate)
-
     def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
         beta = at(self.beta, t, "beta", checks.rate)
         gamma = (1.0 - beta) * ratio
-        reference = None
-        full = None
-        if self.finite_sum:
-            reference = -beta * ratio
-            full = beta * ratio
-        return Coefficients(
-            u=1.0 - beta, now=beta * ratio + gamma, previous=-gamma, reference=reference, full=full, beta=beta
-        )
+        c = Coefficients(u=1.0 - beta, now=beta * ratio + gamma, previous=-gamma, beta=beta)
+        if not self.finite_sum:
+            return c
+        return replace(c, reference=-beta * ratio, full=beta * ratio)
 
     def decay(self, t: int) -> float:
+        # Undrawn rows have no probe of their own: all that is left of the update is its first term.
         return 1.0 - at(self.beta, t, "beta", checks.rate)
 
 
@@ -290,11 +276,8 @@ class Extrapolation(Tracker):
 
     @property
     def probes_previous(self) -> bool:
+        # As for MSVR's gamma: with theta 0 a second probe would be thrown away.
         return self.theta != 0.0
-
-    def __post_init__(self) -> None:
-        at(self.beta, 1, "beta", checks.rate)
-        at(self.theta, 1, "theta", checks.fraction)
 
     def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
         beta = at(self.beta, t, "beta", checks.rate)
@@ -314,11 +297,10 @@ class OwnRate(Tracker):
 
     step: Schedule
 
-    def __post_init__(self) -> None:
-        at(self.step, 1, "step", checks.positive)
-
     def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
         step = at(self.step, t, "step", checks.positive)
+        # In the dtype of log u: the sigmoid of an exponent of hundreds needs its digits.
         offset = torch.tensor(step, dtype=u.dtype, device=u.device).log()
         beta = torch.sigmoid(offset + u)
+        # 1 - sigmoid(x) would be 0 long before sigmoid(-x) is.
         return Coefficients(u=torch.sigmoid(-(offset + u)), now=beta, beta=beta)

@@ -12,7 +12,8 @@ from fcco.data import Batch, PointBlocks, Points
 from fcco.objectives._base import OutputObjective, check_data, need, scores
 from fcco.objectives._labelled import positives_and_negatives, target_columns
 from fcco.objectives._means import check_not_empty
-from fcco.objectives._precision import at_least_float32
+from fcco.objectives._precision import at_least_float32, like_parameters
+from fcco.objectives._soft_maximum import soft_maximum
 
 
 class AnchoredObjective(OutputObjective):
@@ -30,6 +31,7 @@ class AnchoredObjective(OutputObjective):
         num_tasks: T, how many columns the outputs have.
         block_task: (m,) the task of each block; None: one task.
         block_example: (m,) its example.
+        v: (T,) trained thresholds, where :meth:`register_threshold` made them; ``task_size``: (T,) beside them.
         block_scale: (m,) :math:`\frac mT w_i / W_t` (T of the tasks that have blocks); None: 1 everywhere.
     """
 
@@ -54,7 +56,8 @@ class AnchoredObjective(OutputObjective):
             block_task = blocks.block_task
         self.register_table("block_task", block_task)
         self.register_table("block_example", blocks.block_example)
-        self.register_scale(self._scale(blocks))
+        self.register_scale(self._scale())
+        self.v: nn.Parameter | None = None
 
     def pairs(self, index: Tensor, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """h_j - h_i (B, K) over blocks i and examples j; which j are positives, which negatives of i's task.
@@ -63,9 +66,9 @@ class AnchoredObjective(OutputObjective):
         """
         outputs = at_least_float32(outputs)
         positive, negative = self.labelled(index, batch)
-        own = own_position(batch, index, self.block_example[index])
+        own = own_position(batch, index, self.block_example[index])  # (B,)
         if self.block_task is None:
-            h = scores(outputs, batch)
+            h = scores(outputs, batch)  # (K,)
             minus = -h.index_select(0, own)  # negated here, so that the backward pass negates B numbers, not B K
             return h + minus.unsqueeze(1), positive, negative
         if outputs.shape != (len(batch), self.num_tasks):
@@ -85,27 +88,47 @@ class AnchoredObjective(OutputObjective):
         row = target_columns(batch, 1).T  # one row will do where all blocks see the same
         return row == 1, row == 0
 
-    def per_block(self, index: Tensor, value: Tensor) -> Tensor:
-        """Values (T,) of the tasks as values of the blocks: (B,), or (1,) with one task."""
-        if self.block_task is None:
-            return value
-        return value[self.block_task[index]]
+    def register_threshold(self, start: float) -> None:
+        """A trained variable v per task, and :attr:`task_size`: what :meth:`smoothed_maximum` needs."""
+        self.v = nn.Parameter(like_parameters(self.model, torch.full((self.num_tasks,), float(start))))
+        self.register_table("task_size", like_parameters(self.model, self._effective_size()))
 
-    def _scale(self, blocks: PointBlocks) -> Tensor | None:
+    def smoothed_maximum(self, index: Tensor, f: Tensor, temperature: float) -> Tensor:
+        """A value per block (B,) whose mean over each task is, at the best v, the smoothed maximum of f (B,)."""
+        assert self.v is not None
+        v: Tensor = self.v
+        size = self.task_size
+        if self.block_task is not None:  # (B,) from (T,); with one task (1,) will do
+            task = self.block_task[index]
+            v = v[task]
+            size = size[task]
+        return self.weighted(index, soft_maximum(f, v.to(f.dtype), temperature, size))
+
+    def _effective_size(self) -> Tensor:
+        """(T,) the largest 1/p_i of each task, p_i a block's share of its task: the number of blocks, without weights.
+
+        At the best v of a weighted mean, :math:`\\sum_i p_i e^{t_i} = 1`, so no exponential exceeds it.
+        """
+        weight, total = self._task_weights()
+        # The lightest block of a task has the smallest share, and with it the largest 1/p_i.
+        least = torch.full_like(total, torch.inf).scatter_reduce(0, self.blocks.block_task, weight, "amin")
+        return torch.where(total > 0, total / least, 1.0)
+
+    def _task_weights(self) -> tuple[Tensor, Tensor]:
+        """What the blocks weigh (m,), and the sum over each task (T,), 0 where a task has no blocks."""
+        blocks = self.blocks
         weight = blocks.block_weight
-        if weight is None and self.num_tasks == 1:
-            return None
         if weight is None:
-            weight = torch.ones(self.num_blocks, dtype=torch.float64, device=blocks.device)
-        total = by_task(weight, blocks)  # (T,), 0 where a task has no blocks
-        share = weight / total[blocks.block_task]  # (m,), adds up to 1 in each task
+            weight = torch.ones(blocks.num_blocks, dtype=torch.float64, device=blocks.device)
+        return weight, weight.new_zeros(blocks.num_tasks).index_add(0, blocks.block_task, weight)
+
+    def _scale(self) -> Tensor | None:
+        if self.blocks.block_weight is None and self.num_tasks == 1:
+            return None
+        weight, total = self._task_weights()
+        share = weight / total[self.blocks.block_task]  # (m,), adds up to 1 in each task
         tasks_with_blocks = int((total > 0).sum())
         return share * (self.num_blocks / tasks_with_blocks)
-
-
-def by_task(value: Tensor, blocks: PointBlocks) -> Tensor:
-    """(T,) the sums of values (m,) over the blocks of each task."""
-    return value.new_zeros(blocks.num_tasks).index_add(0, blocks.block_task, value)
 
 
 def own_position(batch: Batch, index: Tensor, item: Tensor) -> Tensor:

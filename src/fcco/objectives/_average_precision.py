@@ -14,7 +14,7 @@ from fcco.objectives._anchored import AnchoredObjective, own_position
 from fcco.objectives._base import scores
 from fcco.objectives._means import log_or_zero, shares
 from fcco.objectives._precision import at_least_float32, to_float64
-from fcco.objectives._surrogates import SquaredHinge, Surrogate, check_surrogate
+from fcco.objectives._surrogates import SquaredHinge, Surrogate, loss_or_default
 
 if TYPE_CHECKING:
     from fcco.memory._table import OutputTable
@@ -61,10 +61,7 @@ class AveragePrecision(AnchoredObjective):
 
     def __init__(self, model: nn.Module, data: Points, *, loss: Surrogate | None = None) -> None:
         super().__init__(model, data, dim=2)
-        self.loss: Surrogate = SquaredHinge(margin=1.0)
-        if loss is not None:
-            check_surrogate("loss", loss)
-            self.loss = loss
+        self.loss: Surrogate = loss_or_default("loss", loss, SquaredHinge(margin=1.0))
 
     def constants(self) -> dict[str, Any]:
         return {"loss": repr(self.loss)}
@@ -83,16 +80,15 @@ class AveragePrecision(AnchoredObjective):
         return log_or_zero(g, log_scale)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
-        over, every = u.unbind(1)
-        # u is log u, so the quotient is a difference; 0 is the log of a precision of 1
-        precision = (over - every).masked_fill(_is_perfect(over, every), 0.0).exp()
-        return self.weighted(index, -precision)
+        return self.outer_and_slope(index, u)[0]
 
     def outer_and_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         over, every = u.unbind(1)
         perfect = _is_perfect(over, every)
-        f = self.weighted(index, -(over - every).masked_fill(perfect, 0.0).exp())
-        change = f.masked_fill(perfect, 0.0)
+        # u is log u, so the quotient is a difference; 0 is the log of a precision of 1.
+        precision = (over - every).masked_fill(perfect, 0.0).exp()
+        f = self.weighted(index, -precision)
+        change = f.masked_fill(perfect, 0.0)  # d(exp(a - b)) = exp(a - b) (da - db), and nothing at the limit
         return f, torch.stack([change, -change], 1)
 
     def project(self, u: Tensor) -> Tensor:

@@ -43,8 +43,8 @@ class OverData(Protocol):
 
 
 class OutputObjective(Objective):
-    """An objective whose g_i depends on the weights only through one output per example, over data that say who is
-    compared with whom.
+    """An objective whose g_i depends on the weights only through one output per example, over data that say which
+    examples are compared.
 
     Subclasses write :meth:`values`, a pure function of the outputs (and of trained variables of their own), and
     :meth:`outer`. ``inner`` is the composition of the two parts.
@@ -195,7 +195,7 @@ class OutputObjective(Objective):
 
         It is not part of ``state_dict``: the data say it, and a state of other data must not overwrite it.
         """
-        first = next(self.model.parameters(), None)
+        first = next(self.model.parameters(), None)  # a model without parameters has no device
         if value is not None and first is not None:
             value = value.to(first.device)
         self.register_fixed_buffer(name, value, persistent=False)
@@ -224,7 +224,7 @@ class OutputObjective(Objective):
 
 
 def called(model: nn.Module, x: Any) -> Any:
-    """The model's result for ``batch.x``: its logits where it has such."""
+    """The model's result for ``batch.x``: its logits, where it has any."""
     if isinstance(x, tuple):
         result = model(*x)
     elif isinstance(x, Mapping):
@@ -267,7 +267,7 @@ def checked_weight(name: str, given: Tensor | None, size: int) -> Tensor | None:
     """Weights (size,) in double precision, none of them negative, some of them above 0; None stays None."""
     if given is None:
         return None
-    weight = torch.as_tensor(given).double()
+    weight = torch.as_tensor(given).double()  # (size,)
     if weight.shape != (size,):
         raise ValueError(f"{name} must have shape ({size},), got {tuple(weight.shape)}")
     if not bool(torch.isfinite(weight).all()) or bool((weight < 0).any()):

@@ -75,8 +75,8 @@ class Cox(OutputObjective):
         self.register_scale(blocks.block_weight)
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        h = to_float64(scores(outputs, batch))
-        item = self.block_item[index]
+        h = to_float64(scores(outputs, batch))  # (K,)
+        item = self.block_item[index]  # (B,)
         own = own_position(batch, index, item)
         # A batch made by hand may hold subjects who are no longer at risk.
         at_risk = served(self.moment[batch.id] >= self.moment[item].unsqueeze(1), batch)

@@ -169,7 +169,7 @@ class GlobalContrastive(OutputObjective):
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         if outputs.dim() != 3 or outputs.shape[:2] != (len(batch), 2):
             raise ValueError(f"the features must have shape ({len(batch)}, 2, d), got {tuple(outputs.shape)}")
-        position = own_position(batch, index, index)
+        position = own_position(batch, index, index)  # (B,)
         h = to_float64(outputs)  # tau may be tiny
         if self.normalize:
             h = normalize(h, dim=2)
@@ -194,7 +194,7 @@ class GlobalContrastive(OutputObjective):
             # log(epsilon + u) from log u
             u = torch.logaddexp(u, torch.full_like(u, math.log(self.epsilon)))
         if isinstance(self.temperature, LearnedTemperature):
-            u = u + self.temperature.rho
+            u = u + self.temperature.rho  # the price of temperature: tau rho, once multiplied by tau below
         f = (self.tau(index) * u).mean(1)
         return self.weighted(index, f)
 

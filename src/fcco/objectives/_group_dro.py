@@ -95,14 +95,14 @@ class GroupDRO(OutputObjective):
         return {"risk": repr(self.risk), "loss": name, "group_weight": fingerprint(self._given_weight)}
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        losses = self.loss(at_least_float32(outputs), need(batch.y, "y"))
+        losses = self.loss(at_least_float32(outputs), need(batch.y, "y"))  # (K,)
         if losses.shape != (len(batch),):
             raise ValueError(f"loss must return one number per example, ({len(batch)},), got {tuple(losses.shape)}")
-        # By the map, not by serves alone: a batch made by hand need not say whom an example serves.
+        # By the map, not by serves alone: a batch made by hand need not say which blocks an example serves.
         members = served(self.group[batch.id] == index.unsqueeze(1), batch)  # (B, K)
         return mean_over(losses, members, batch.weight, index, "examples").unsqueeze(1)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         # The solver takes the mean over m groups: m p_i makes it the sum with shares p_i.
-        share = self.share[index]
+        share = self.share[index]  # (B,) p_i
         return self.v + self.num_blocks * share * self.risk(u.squeeze(1) - self.v, share)

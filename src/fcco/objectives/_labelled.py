@@ -17,10 +17,10 @@ def positives_and_negatives(task: Tensor, batch: Batch, num_tasks: int) -> tuple
     """
     if has_classes(batch, num_tasks):
         y = need(batch.y, "y")
-        positive = y == task.unsqueeze(1)
+        positive = y == task.unsqueeze(1)  # (B, K)
         negative = (y >= 0) & ~positive
     else:
-        targets = target_columns(batch, num_tasks)[:, task].T
+        targets = target_columns(batch, num_tasks)[:, task].T  # (B, K)
         positive = targets == 1
         negative = targets == 0
     return served(positive, batch), served(negative, batch)

@@ -63,7 +63,7 @@ class ListNet(QueryObjective):
         super().__init__(model, data, relevant_only=relevant_only, log_domain=True, block_weight=block_weight)
         self.relevant_only = relevant_only
         item = self.blocks.block_item
-        weight = self.item_weight()
+        weight = self.item_weight()  # (n,)
         if self.given_weight is None:
             share = top_one(data.relevance.double(), self.blocks.item_query, weight)[item]
         else:
@@ -111,7 +111,7 @@ class ListNet(QueryObjective):
         _, place, count = self.item_query[batch.id].unique(return_inverse=True, return_counts=True)
         top = h.new_full(count.shape, -torch.inf).scatter_reduce(0, place, h.detach(), "amax")
         mass = (h - top[place]).exp()  # (K,), at most 1, and 1 for the highest of each query
-        query = place[own]
+        query = place[own]  # (B,)
         others = count[query] - 1
         size = self.block_count[index].to(h.dtype)
         check_not_empty(torch.where(size == 1, 1, others), index, "other items of its query")

@@ -83,10 +83,10 @@ class LogSumExp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, log_weight: Tensor) -> Tensor:
-        exponents = values + log_weight
+        exponents = values + log_weight  # (..., K)
         top = exponents.amax(-1, keepdim=True)
         top = torch.where(torch.isfinite(top), top, 0.0)  # nothing enters: the sum is 0, its log -inf
-        share = exponents.sub_(top).exp_()
+        share = exponents.sub_(top).exp_()  # in place: the sum is used nowhere else
         total = share.sum(-1, keepdim=True)
         ctx.save_for_backward(values)
         ctx.log_weight = log_weight

@@ -13,7 +13,7 @@ from fcco.data._batch import served
 from fcco.objectives._base import OutputObjective, check_data, scores
 from fcco.objectives._means import log_mean_exp_over
 from fcco.objectives._precision import like_parameters, to_float64
-from fcco.objectives._surrogates import Square, SquaredHinge, check_surrogate
+from fcco.objectives._surrogates import Square, SquaredHinge, Surrogate, loss_or_default
 
 
 class MultiInstance(OutputObjective):
@@ -73,10 +73,8 @@ class MultiInstance(OutputObjective):
         blocks = BagBlocks(data)
         super().__init__(model, blocks, log_domain=True)
         self.temperature = checks.positive("temperature", temperature)
-        self.loss: SquaredHinge | Square = SquaredHinge(margin=1.0, scale=2.0)
-        if loss is not None:
-            check_surrogate("loss", loss, SquaredHinge, Square)
-            self.loss = loss
+        default = SquaredHinge(margin=1.0, scale=2.0)
+        self.loss: Surrogate = loss_or_default("loss", loss, default, SquaredHinge, Square)
         self.a = nn.Parameter(like_parameters(model, torch.zeros(())))
         self.b = nn.Parameter(like_parameters(model, torch.zeros(())))
         positive = positive_bags(blocks.bag_label)
@@ -89,12 +87,12 @@ class MultiInstance(OutputObjective):
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         exponents = scores(to_float64(outputs), batch) / self.temperature
-        # By the map, not by serves alone: a batch made by hand need not say whom an instance serves.
+        # By the map, not by serves alone: a batch made by hand need not say which bags an instance serves.
         inside = served(self.bag[batch.id] == index.unsqueeze(1), batch)  # (B, K)
         return log_mean_exp_over(exponents, inside, batch.weight, index, "instances").unsqueeze(1)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
-        h = self.temperature * u.squeeze(1)
+        h = self.temperature * u.squeeze(1)  # (B,) the bags' scores, from log u
         positive = self.positive[index].to(u.dtype)
         negative = 1.0 - positive
         center = positive * self.a + negative * self.b

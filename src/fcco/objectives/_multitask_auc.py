@@ -12,7 +12,7 @@ from fcco.objectives._base import OutputObjective, check_data, checked_weight, f
 from fcco.objectives._labelled import positives_and_negatives
 from fcco.objectives._means import mean_over
 from fcco.objectives._precision import at_least_float32, like_parameters
-from fcco.objectives._surrogates import Square, SquaredHinge, check_surrogate
+from fcco.objectives._surrogates import Square, SquaredHinge, Surrogate, loss_or_default
 
 if TYPE_CHECKING:
     from fcco.memory._table import OutputTable
@@ -73,10 +73,8 @@ class MultiTaskAUC(OutputObjective):
             dim = 3
         super().__init__(model, blocks, dim=dim)
         self.num_tasks = blocks.num_tasks
-        self.loss: SquaredHinge | Square = SquaredHinge(margin=1.0, scale=0.5)
-        if loss is not None:
-            check_surrogate("loss", loss, SquaredHinge, Square)
-            self.loss = loss
+        default = SquaredHinge(margin=1.0, scale=0.5)
+        self.loss: Surrogate = loss_or_default("loss", loss, default, SquaredHinge, Square)
         self.shift_invariant = not trained_centers
         # One per column, so that a task left out of the data does not renumber a saved state.
         self.a: nn.Parameter | None = None
@@ -108,13 +106,13 @@ class MultiTaskAUC(OutputObjective):
         def over_negatives(values: Tensor) -> Tensor:
             return mean_over(values, negative, batch.weight, index, "negatives")
 
-        mean_positive = over_positives(h)
+        mean_positive = over_positives(h)  # (B,)
         mean_negative = over_negatives(h)
         if self.a is None or self.b is None:
             # Moments, from which outer makes variances: a mean of squares around a mean would be biased.
             squares = [over_positives(h.square()), over_negatives(h.square())]
             return torch.stack([*squares, mean_positive, mean_negative], 1)
-        around_a = over_positives((h - self.a[task].unsqueeze(1)).square())
+        around_a = over_positives((h - self.a[task].unsqueeze(1)).square())  # (B,)
         around_b = over_negatives((h - self.b[task].unsqueeze(1)).square())
         return torch.stack([around_a, around_b, mean_negative - mean_positive], 1)
 

@@ -16,7 +16,7 @@ from fcco.objectives._base import OutputObjective, check_data
 from fcco.objectives._means import check_not_empty, log_mean_exp_over
 from fcco.objectives._precision import to_float64
 
-# What log 0 is written as, finite: a batch may hold nobody of a block's class. No distance is as large.
+# What log 0 is written as, finite: a batch may hold no other example of a block's class. No distance is as large.
 _ZERO = -1.0e30
 
 
@@ -78,7 +78,7 @@ class NCA(OutputObjective):
         if h.dim() != 2 or h.shape[0] != len(batch):
             raise ValueError(f"the model must return features of shape ({len(batch)}, d), got {tuple(outputs.shape)}")
         own = own_position(batch, index, index)
-        distance = squared_distances(to_float64(h), own)
+        distance = squared_distances(to_float64(h), own)  # (B, K)
         others = served(batch.id != index.unsqueeze(1), batch)  # (B, K)
         weight = batch.weight
         if weight is None:
@@ -86,7 +86,7 @@ class NCA(OutputObjective):
             count = others.sum(1)
             check_not_empty(count, index, "other examples")
             weight = others / count.to(distance.dtype).unsqueeze(1)
-        same = self.labels[batch.id] == self.labels[index].unsqueeze(1)
+        same = self.labels[batch.id] == self.labels[index].unsqueeze(1)  # (B, K)
         same_class = log_mean_exp_over(-distance, others & same, weight, index, "examples")
         other_classes = log_mean_exp_over(-distance, others & ~same, weight, index, "examples")
         g = torch.stack([same_class, other_classes], 1)
@@ -120,7 +120,7 @@ def classes_of(data: Examples) -> Tensor:
         raise ValueError("NCA needs classes: Examples(x, y) with y of shape (N,)")
     if y.dim() != 1 or (y.is_floating_point() and not bool((y == y.round()).all())):
         raise ValueError(f"y must be (N,) classes for NCA, got shape {tuple(y.shape)} of {y.dtype}")
-    # Examples of weight 0 are nobody's neighbours.
+    # Examples of weight 0 are no neighbours.
     counted = torch.ones_like(y, dtype=torch.bool)
     if data.weight is not None:
         counted = data.weight > 0

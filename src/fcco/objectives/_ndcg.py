@@ -12,7 +12,7 @@ from fcco.data import Batch, Queries
 from fcco.objectives._means import mean_over
 from fcco.objectives._precision import like_parameters
 from fcco.objectives._queries import QueryObjective
-from fcco.objectives._surrogates import SquaredHinge, Surrogate, check_surrogate
+from fcco.objectives._surrogates import SquaredHinge, Surrogate, loss_or_default
 
 if TYPE_CHECKING:
     from fcco.memory._table import OutputTable
@@ -67,10 +67,7 @@ class NDCG(QueryObjective):
         block_weight: Tensor | None = None,
     ) -> None:
         super().__init__(model, data, relevant_only=True, log_domain=False, block_weight=block_weight)
-        self.surrogate: Surrogate = SquaredHinge(margin=1.0)
-        if surrogate is not None:
-            check_surrogate("surrogate", surrogate)
-            self.surrogate = surrogate
+        self.surrogate: Surrogate = loss_or_default("surrogate", surrogate, SquaredHinge(margin=1.0))
         least = float(self.surrogate(torch.zeros(())))  # what an item adds to its own rank
         if least <= 0.0:
             raise ValueError(f"surrogate must be > 0 at 0 (give it a margin), got {self.surrogate}")
@@ -118,7 +115,7 @@ def inverse_discount(rank: Tensor, least: Tensor) -> Tensor:
     """
     inside = torch.maximum(rank, least.to(rank.dtype))
     discount = inside.log1p() / math.log(2.0)
-    slope = -1.0 / (discount.square() * (1 + inside) * math.log(2.0))
+    slope = -1.0 / (discount.square() * (1 + inside) * math.log(2.0))  # of 1/log2(1 + r) at r = inside
     return 1.0 / discount + slope * (rank - inside)
 
 

@@ -11,9 +11,8 @@ from fcco._support import checks
 from fcco.data import Batch, Points
 from fcco.objectives._anchored import AnchoredObjective
 from fcco.objectives._means import log_mean_exp_over
-from fcco.objectives._precision import like_parameters, to_float64
-from fcco.objectives._soft_maximum import effective_size, soft_maximum
-from fcco.objectives._surrogates import SquaredHinge, Surrogate, check_surrogate
+from fcco.objectives._precision import to_float64
+from fcco.objectives._surrogates import SquaredHinge, Surrogate, loss_or_default
 
 if TYPE_CHECKING:
     from fcco.memory._table import OutputTable
@@ -77,16 +76,11 @@ class PartialAUC(AnchoredObjective):
         super().__init__(model, data)
         self.temperature = checks.positive("temperature", temperature)
         self.positive_temperature = positive_temperature
-        self.loss: Surrogate = SquaredHinge(margin=1.0)
-        if loss is not None:
-            check_surrogate("loss", loss)
-            self.loss = loss
-        self.v: nn.Parameter | None = None
+        self.loss: Surrogate = loss_or_default("loss", loss, SquaredHinge(margin=1.0))
         checks.number("start", start)
         if positive_temperature is not None:
             checks.positive("positive_temperature", positive_temperature)
-            self.v = nn.Parameter(like_parameters(model, torch.full((self.num_tasks,), float(start))))
-            self.register_table("task_size", like_parameters(model, effective_size(self.blocks)))
+            self.register_threshold(start)
 
     def constants(self) -> dict[str, Any]:
         return {
@@ -98,16 +92,14 @@ class PartialAUC(AnchoredObjective):
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         # A small temperature makes exponents of hundreds, whose differences single precision would lose.
         x, _, negative = self.pairs(index, to_float64(outputs), batch)
-        exponents = self.loss(x) / self.temperature
+        exponents = self.loss(x) / self.temperature  # (B, K)
         return log_mean_exp_over(exponents, negative, batch.weight, index, "negatives").unsqueeze(1)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         f = self.temperature * u.squeeze(1)
-        if self.v is None or self.positive_temperature is None:
+        if self.positive_temperature is None:
             return self.weighted(index, f)
-        v = self.per_block(index, self.v).to(f.dtype)
-        size = self.per_block(index, self.task_size)
-        return self.weighted(index, soft_maximum(f, v, self.positive_temperature, size))
+        return self.smoothed_maximum(index, f, self.positive_temperature)
 
     def outer_and_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor] | None:
         if self.v is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from fcco._support import checks
@@ -12,9 +11,8 @@ from fcco._support.logs import ZERO
 from fcco.data import Batch, Points
 from fcco.objectives._anchored import AnchoredObjective
 from fcco.objectives._means import log_or_zero, shares
-from fcco.objectives._precision import like_parameters, to_float64
-from fcco.objectives._soft_maximum import effective_size, soft_maximum
-from fcco.objectives._surrogates import Logistic, Surrogate, check_surrogate
+from fcco.objectives._precision import to_float64
+from fcco.objectives._surrogates import Logistic, Surrogate, loss_or_default
 
 if TYPE_CHECKING:
     from fcco.memory._table import OutputTable
@@ -49,6 +47,7 @@ class PNormPush(AnchoredObjective):
     A batch of the loader has the negatives that are blocks, and positives for all of them.
 
     Example:
+        >>> import torch
         >>> from fcco.data import Points
         >>> data = Points(torch.randn(6, 4), torch.tensor([1, 1, 1, 0, 0, 0]))
         >>> objective = PNormPush(nn.Linear(4, 1), data, p=4.0)
@@ -77,15 +76,10 @@ class PNormPush(AnchoredObjective):
         if checks.positive("p", p) < 1.0:
             raise ValueError(f"p must be >= 1, got {p}")
         self.p = float(p)
-        self.loss: Surrogate = Logistic()
-        if loss is not None:
-            check_surrogate("loss", loss)
-            self.loss = loss
-        self.v: nn.Parameter | None = None
+        self.loss: Surrogate = loss_or_default("loss", loss, Logistic())
         checks.number("start", start)
         if logarithm:
-            self.v = nn.Parameter(like_parameters(model, torch.full((self.num_tasks,), float(start))))
-            self.register_table("task_size", like_parameters(model, effective_size(self.blocks)))
+            self.register_threshold(start)
 
     def constants(self) -> dict[str, Any]:
         return {"p": self.p, "loss": repr(self.loss), "logarithm": self.v is not None}
@@ -107,9 +101,7 @@ class PNormPush(AnchoredObjective):
         log_u = u.squeeze(1)
         if self.v is None:
             return self.weighted(index, (self.p * log_u).exp())  # u^p; where it overflows, the solver names the block
-        v = self.per_block(index, self.v).to(log_u.dtype)
-        size = self.per_block(index, self.task_size)
-        return self.weighted(index, soft_maximum(log_u, v, 1.0 / self.p, size))
+        return self.smoothed_maximum(index, log_u, 1.0 / self.p)
 
     def table_form(self, table: OutputTable) -> Form | None:
         from fcco.memory.forms import pairwise_form

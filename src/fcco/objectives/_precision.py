@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from fcco.data._draws import exact_dtype
+
 
 def to_float64(outputs: Tensor) -> Tensor:
     """Outputs in double precision where the device has it, for losses with exponentials: log g is large then, and
     g - g- lives on its last digits."""
-    if outputs.device.type == "mps":
-        return outputs.to(torch.float32)
-    return outputs.to(torch.float64)
+    return outputs.to(exact_dtype(outputs.device))
 
 
 def at_least_float32(outputs: Tensor) -> Tensor:

@@ -82,7 +82,7 @@ class QueryObjective(OutputObjective):
             h = at_least_float32(h)
         item = self.block_item[index]
         own = own_position(batch, index, item)
-        same_query = self.item_query[batch.id] == self.item_query[item].unsqueeze(1)
+        same_query = self.item_query[batch.id] == self.item_query[item].unsqueeze(1)  # (B, K)
         among = served(same_query, batch)
         count = self.block_count[index].to(h.dtype)
         # Who does not belong to the query has no weight anyway; a batch made by hand has no weights.

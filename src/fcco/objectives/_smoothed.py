@@ -82,7 +82,7 @@ class Smoothed(Objective):
 
     @property
     def data(self) -> Any:
-        """The objective's data, where it has such; so are those that follow."""
+        """The objective's data, where it has any; the same holds for those that follow."""
         return self.objective.data
 
     @property
@@ -200,7 +200,7 @@ class Max:
 
     def prox(self, index: Tensor, u: Tensor, rho: float) -> Tensor:
         """min(u, level), where what lies above the level adds up to 1/rho."""
-        ordered = u.sort(1, descending=True).values
+        ordered = u.sort(1, descending=True).values  # (B, dim)
         count = torch.arange(1, u.shape[1] + 1, device=u.device, dtype=u.dtype)
         levels = (ordered.cumsum(1) - 1.0 / rho) / count  # the level, if the k largest lie above it
         above = (ordered > levels).sum(1, keepdim=True)  # at least 1: u_1 > u_1 - 1/rho
@@ -259,7 +259,7 @@ def _on_a_line(objective: Objective, index: Tensor, u: Tensor, rho: float) -> Te
         excess = slope + rho * (v - u)
         low = torch.where(excess <= 0.0, v, low)
         high = torch.where(excess >= 0.0, v, high)
-        newton = v - excess / (curvature[:, 0] + rho)
+        newton = v - excess / (curvature[:, 0] + rho)  # (B, 1)
         inside = (newton > low) & (newton < high)
         # Where steps do not shrink by half Newton goes to and fro between two points: halve the bracket instead.
         shrinks = (newton - v).abs() <= 0.5 * last_step
@@ -311,10 +311,11 @@ def _length(
 
     start = height(v)
     promise = (excess * step).sum(1)
-    slack = 8.0 * torch.finfo(u.dtype).eps * (1.0 + start.abs())
+    slack = 8.0 * torch.finfo(u.dtype).eps * (1.0 + start.abs())  # rounding may hide the last of the descent
     length = torch.ones_like(start)
     for _ in range(_HALVINGS):
         enough = height(v + length.unsqueeze(1) * step) <= start + 1e-4 * length * promise + slack
+        # Rows that have fallen enough keep their length, the others halve theirs.
         if bool(enough.all()):
             break
         length = torch.where(enough, length, 0.5 * length)

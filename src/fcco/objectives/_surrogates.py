@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -14,6 +14,8 @@ from fcco._support import checks
 
 if TYPE_CHECKING:
     from fcco.memory.forms._kernels import Kernel
+
+_Loss = TypeVar("_Loss", bound="Surrogate")
 
 _FAR = -16.0  # where log(1 + e^x) and three terms of its series agree to the last digit of float64
 _LEAST = -1.0e6  # no scale below e^_LEAST: where nothing is marked, the largest exponent would be -inf
@@ -50,9 +52,32 @@ class Surrogate(ABC):
         return None
 
 
+@dataclass(frozen=True)
+class _Quadratic(Surrogate):
+    """A square of margin + x, with its kernels; abstract."""
+
+    margin: float = 1.0
+    scale: float = 1.0
+    hinge: ClassVar[bool]
+
+    def __post_init__(self) -> None:
+        checks.non_negative("margin", self.margin)
+        checks.positive("scale", self.scale)
+
+    def kernel(self) -> Kernel:
+        from fcco.memory.forms._kernels import Polynomial
+
+        return Polynomial(self.margin, self.scale, hinge=self.hinge)
+
+    def exponential_kernel(self, temperature: float) -> Kernel:
+        from fcco.memory.forms._kernels import Exponential
+
+        return Exponential(self.margin, self.scale / temperature, hinge=self.hinge)
+
+
 @final
 @dataclass(frozen=True)
-class SquaredHinge(Surrogate):
+class SquaredHinge(_Quadratic):
     """scale * max(margin + x, 0)^2.
 
     Example:
@@ -60,12 +85,7 @@ class SquaredHinge(Surrogate):
         tensor([0., 1., 4.])
     """
 
-    margin: float = 1.0
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        checks.non_negative("margin", self.margin)
-        checks.positive("scale", self.scale)
+    hinge: ClassVar[bool] = True
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.scale * (self.margin + x).clamp(min=0).square()
@@ -74,60 +94,40 @@ class SquaredHinge(Surrogate):
         inside = (x + self.margin).relu()
         return math.log(self.scale), inside * inside
 
-    def kernel(self) -> Kernel:
-        from fcco.memory.forms._kernels import Polynomial
-
-        return Polynomial(self.margin, self.scale, hinge=True)
-
-    def exponential_kernel(self, temperature: float) -> Kernel:
-        from fcco.memory.forms._kernels import Exponential
-
-        return Exponential(self.margin, self.scale / temperature, hinge=True)
-
 
 @final
 @dataclass(frozen=True)
-class Square(Surrogate):
+class Square(_Quadratic):
     """scale * (margin + x)^2."""
 
-    margin: float = 1.0
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        checks.non_negative("margin", self.margin)
-        checks.positive("scale", self.scale)
+    hinge: ClassVar[bool] = False
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.scale * (self.margin + x).square()
 
-    def kernel(self) -> Kernel:
-        from fcco.memory.forms._kernels import Polynomial
 
-        return Polynomial(self.margin, self.scale, hinge=False)
+@dataclass(frozen=True)
+class _Sharp(Surrogate):
+    """A loss of sharpness * x that is made of exponentials; abstract."""
 
-    def exponential_kernel(self, temperature: float) -> Kernel:
-        from fcco.memory.forms._kernels import Exponential
+    sharpness: float = 1.0
+    exponential: ClassVar[bool] = True
 
-        return Exponential(self.margin, self.scale / temperature, hinge=False)
+    def __post_init__(self) -> None:
+        checks.positive("sharpness", self.sharpness)
 
 
 @final
 @dataclass(frozen=True)
-class Logistic(Surrogate):
+class Logistic(_Sharp):
     """log(1 + exp(sharpness * x)) / sharpness, smooth and never overflowing."""
-
-    exponential: ClassVar[bool] = True
-
-    sharpness: float = 1.0
-
-    def __post_init__(self) -> None:
-        checks.positive("sharpness", self.sharpness)
 
     def __call__(self, x: Tensor) -> Tensor:
         return torch.nn.functional.softplus(x, beta=self.sharpness)
 
     def scaled(self, x: Tensor, mask: Tensor) -> tuple[Tensor | float, Tensor]:
         exponent = self.sharpness * x
+        # Far below 0 the loss is e^x, as good as 0 in any float: the row's largest exponent is taken out as its scale.
         top = _largest(exponent, mask).clamp(max=0.0)  # above 0 the loss grows no faster than x
         exponent = torch.where(mask, exponent, top)
         near = torch.nn.functional.softplus(exponent) * (-top.clamp(min=_FAR)).exp()
@@ -139,20 +139,13 @@ class Logistic(Surrogate):
 
 @final
 @dataclass(frozen=True)
-class Exponential(Surrogate):
+class Exponential(_Sharp):
     """exp(sharpness * x), the loss of Rudin's p-norm push.
 
     Example:
         >>> Exponential()(torch.tensor([0.0, 1.0]))
         tensor([1.0000, 2.7183])
     """
-
-    exponential: ClassVar[bool] = True
-
-    sharpness: float = 1.0
-
-    def __post_init__(self) -> None:
-        checks.positive("sharpness", self.sharpness)
 
     def __call__(self, x: Tensor) -> Tensor:
         return (self.sharpness * x).exp()
@@ -169,9 +162,13 @@ def _largest(exponent: Tensor, mask: Tensor) -> Tensor:
     return marked.amax(1, keepdim=True).clamp(min=_LEAST)
 
 
-def check_surrogate(name: str, value: object, *kinds: type[Surrogate]) -> None:
-    """Refuse a loss of another kind (of any kind of :class:`Surrogate` where none is named)."""
+def loss_or_default(name: str, given: _Loss | None, default: _Loss, *kinds: type[Surrogate]) -> _Loss:
+    """The loss that was given, refused where it is of another kind (of any kind of :class:`Surrogate` where none is
+    named); None: the default."""
+    if given is None:
+        return default
     wanted = kinds or (Surrogate,)
-    if not isinstance(value, wanted):
+    if not isinstance(given, wanted):
         names = " or ".join(kind.__name__ for kind in wanted)
-        raise TypeError(f"{name} must be a {names}, got {value!r}")
+        raise TypeError(f"{name} must be a {names}, got {given!r}")
+    return given

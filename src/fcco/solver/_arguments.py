@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from fcco._objective import Objective
 from fcco._support import checks
 from fcco._support.parallel import rank_and_world
-from fcco._support.sharded import check_meshes, is_sharded, part, spread
+from fcco._support.sharded import check_meshes, is_sharded, part, spread_like
 from fcco.methods import Method
 from fcco.methods.trackers import OwnRate
 from fcco.objectives import OutputObjective
@@ -43,7 +43,7 @@ def start_z(z0: float | Sequence[Tensor], parameters: Sequence[Tensor]) -> list[
     wrong = [place for place, z in enumerate(z0) if not bool(torch.isfinite(z).all())]
     if wrong:
         raise ValueError(f"z0 must be finite, got other values in tensors {checks.some(wrong)}")
-    return [part(spread(z.detach().to(p.device, p.dtype), p)).clone() for z, p in zip(z0, parameters, strict=True)]
+    return spread_like(z0, parameters)
 
 
 def check_parts(objective: Any, optimizer: Any, method: Any) -> None:

@@ -50,28 +50,12 @@ class Geometry:
         """The marked ones (owned,) of this rank's blocks, as the objective numbers them."""
         return [place * self.world + self.rank for place in which.nonzero()[:, 0].tolist()]
 
-    def check(self, asked: Any, *, name: str = "index", repeats: bool = False) -> Tensor:
-        """The blocks asked for as (B,) int64, or an error that names the block."""
-        index = _as_tensor(asked, name)
-        if index.numel() == 0:
-            raise ValueError(f"{name} must name at least one block, got an empty {type(asked).__name__}")
-        if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
-            raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
-        if index.dim() != 1:
-            raise ValueError(f"{name} must have shape (B,), got {tuple(index.shape)}")
-        if index.dtype != torch.int64:
-            index = index.to(torch.int64)
-        self._check_blocks(index.tolist(), name, repeats)
-        return index
-
-    def _check_blocks(self, blocks: list[int], name: str, repeats: bool) -> None:
-        # for the few blocks of a step, Python's min, max and set beat tensor operations
-        lowest = min(blocks)
-        highest = max(blocks)
-        if lowest < 0:
-            raise ValueError(f"{name} must be in 0..{self.num_blocks - 1}, got block {lowest}")
-        if highest >= self.num_blocks:
-            raise ValueError(f"{name} must be in 0..{self.num_blocks - 1}, got block {highest}")
+    def check(self, blocks: list[int], name: str, repeats: bool) -> None:
+        """Raise where these are not blocks of this rank; the error names the block."""
+        # For the few blocks of a step, Python's min, max and set beat tensor operations.
+        for block in (min(blocks), max(blocks)):
+            if not 0 <= block < self.num_blocks:
+                raise ValueError(f"{name} must be in 0..{self.num_blocks - 1}, got block {block}")
         if not repeats and len(set(blocks)) < len(blocks):
             again = next(block for block in sorted(blocks) if blocks.count(block) > 1)
             raise ValueError(f"{name} must name each block once, got block {again} more than once")
@@ -142,10 +126,18 @@ class BlockTable:
 
     def check(self, asked: Any, *, name: str = "index", repeats: bool = False) -> Tensor:
         """The blocks asked for as (B,) int64 on the table's device, or an error that names the block."""
-        index = self.geometry.check(asked, name=name, repeats=repeats)
-        if index.device == self.device:
-            return index
-        return index.to(self.device)
+        try:
+            index = torch.as_tensor(asked)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(f"{name} must be a tensor or a list of block numbers, got {asked!r}") from error
+        if index.numel() == 0:
+            raise ValueError(f"{name} must name at least one block, got an empty {type(asked).__name__}")
+        if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
+            raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
+        if index.dim() != 1:
+            raise ValueError(f"{name} must have shape (B,), got {tuple(index.shape)}")
+        self.geometry.check(index.tolist(), name, repeats)
+        return index.to(self.rows.device, torch.int64)
 
     def fill(self, u: float | Tensor) -> None:
         """Give every row a start value: a number or (m, dim)."""
@@ -175,6 +167,7 @@ class BlockTable:
         """u_{t-1} of the blocks (B, dim), and which of them (B, 1) were never visited; None: all rows were."""
         local = self.geometry.local(index)
         new = None
+        # Once every block has a row this is not asked again, and no device waits for the answer.
         if self.unvisited:
             new = ~self.visited[local].unsqueeze(1)
         return self._decayed(self.rows.index_select(0, local), local, self.log_now), new
@@ -185,20 +178,23 @@ class BlockTable:
         rows = self._decayed(self.rows.index_select(0, local), local, self.log_before)
         if self.replaced.index.numel() == 0:
             return rows
+        # Sorted, so that finding the drawn ones costs B log B, whatever m is.
         earlier, order = self.replaced.index.sort()
         place = torch.searchsorted(earlier, index).clamp_(max=earlier.numel() - 1)
-        drawn = (earlier[place] == index).unsqueeze(1)
+        drawn = (earlier[place] == index).unsqueeze(1)  # (B, 1)
         return torch.where(drawn, self.replaced.rows[order[place]], rows)
 
     def write(self, index: Tensor, old: Tensor, new: Tensor, decay: float) -> None:
         """Put u_t in place of u_{t-1} for the drawn blocks, in place; the others decay."""
         local = self.geometry.local(index)
         self.replaced = OwnedRows(index.clone(), old)
+        # In place, as the last thing before the commit: a copy of all rows would cost O(m) per step.
         self.rows.index_copy_(0, local, new)
         if self.unvisited:
             self._visit(local)
         self.log_before = self.log_now
         if self.log_decay is not None:
+            # Rows of undrawn blocks decay when they are read: the sum of logs says by how much.
             self.log_now += _log_decay(decay)
             self.log_decay[local] = self.log_now
 
@@ -215,7 +211,7 @@ class BlockTable:
     def _decayed(self, rows: Tensor, local: Tensor, log_total: float) -> Tensor:
         if self.log_decay is None:
             return rows
-        decay = (log_total - self.log_decay[local]).unsqueeze(1)
+        decay = (log_total - self.log_decay[local]).unsqueeze(1)  # (B, 1)
         shrunk = rows * decay.exp().to(rows.dtype)
         log_domain = self.geometry.log_domain
         if log_domain is None:
@@ -227,10 +223,3 @@ def _log_decay(decay: float) -> float:
     if decay <= 0.0:
         return _NEVER
     return max(math.log(decay), _NEVER)
-
-
-def _as_tensor(index: Any, name: str) -> Tensor:
-    try:
-        return torch.as_tensor(index)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"{name} must be a tensor or a list of block numbers, got {index!r}") from error

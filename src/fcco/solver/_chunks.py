@@ -19,7 +19,7 @@ from fcco._support.module_state import Snapshot
 from fcco.data import Batch
 from fcco.methods._box import Probe, WeighAt
 from fcco.objectives._base import OverData
-from fcco.solver._evaluator import Evaluator, in_dtype, without_graph
+from fcco.solver._evaluator import Evaluator, without_graph
 
 
 class Pieces(Protocol):
@@ -29,10 +29,8 @@ class Pieces(Protocol):
         """Evaluate g; where ``scale`` is given, add scale times the gradient to ``p.grad``."""
 
 
-def make_pieces(evaluator: Evaluator, index: Tensor, data: tuple[Any, ...], chunk: int | None) -> Pieces | None:
-    """The draw in pieces of at most ``chunk`` examples (ready objectives) or blocks (a user's own); None: whole."""
-    if chunk is None:
-        return None
+def make_pieces(evaluator: Evaluator, index: Tensor, data: tuple[Any, ...], chunk: int) -> Pieces:
+    """The draw in pieces of at most ``chunk`` examples (ready objectives) or blocks (a user's own)."""
     checks.positive_int("chunk", chunk)
     objective = evaluator.objective
     if isinstance(objective, OverData):
@@ -60,9 +58,10 @@ class TwoPasses:
     def first(self, evaluate: Callable[[slice], Tensor]) -> Tensor:
         """The pieces' results one after another, without graph."""
         results = []
-        self._before = []
+        self._before = []  # a probe at other weights comes through here again
         with torch.no_grad():
             for piece in self.slices:
+                # Each piece draws its own random numbers: what it started from is what the second pass needs.
                 self._before.append(self._state.capture())
                 results.append(evaluate(piece))
         return torch.cat(results)
@@ -87,11 +86,11 @@ class BlockPieces:
 
     def probe(self, weigh_at: WeighAt, scale: float | None) -> Probe:
         evaluator = self._evaluator
-        g = evaluator.rows(self._passes.first(self._inner))
+        g = evaluator.rows(self._passes.first(self._inner))  # (B, dim)
         if scale is None:
             return Probe(g)
         u = weigh_at(g, None)
-        f, slope = evaluator.outer(self._index, u, scale)
+        f, slope = evaluator.outer(self._index, u, scale)  # (B,), (B, dim)
         self._passes.second(lambda piece: evaluator.backward(self._inner(piece), u[piece], slope[piece]))
         return Probe(g, None, u, f)
 
@@ -112,11 +111,11 @@ class OutputPieces:
 
     def probe(self, weigh_at: WeighAt, scale: float | None) -> Probe:
         evaluator = self._evaluator
-        outputs = self.outputs()
+        outputs = self.outputs()  # (K, ...), a leaf: its gradient is what the second pass starts from
         with torch.set_grad_enabled(scale is not None):
             outputs.requires_grad_(scale is not None)
             g = evaluator.checked_inner(self._objective.values(self._index, outputs, self._batch), self._index)
-            g = in_dtype(evaluator.dtype, g)
+            g = g.to(evaluator.dtype)
         rows = without_graph(g)
         if scale is None:
             return Probe(rows)

@@ -15,45 +15,40 @@ from fcco.solver._gradients import clear, gradients
 from fcco.solver._report import Diagnosis
 
 
-def exact_figures(evaluator: Evaluator, table: BlockTable, full_pass: FullPass, z: list[Tensor] | None) -> Diagnosis:
-    """F, ||grad F||, the tracking error and ||z - grad F||; weights, gradients and buffers are left as they were."""
+def exact_figures(
+    evaluator: Evaluator, table: BlockTable, full_pass: FullPass, z: list[Tensor] | None, gradient: bool
+) -> Diagnosis:
+    """F, ||grad F||, the tracking error and ||z - grad F||; weights, gradients and buffers are left as they were.
+
+    Without ``gradient`` F and the tracking error alone, from one pass forward: what is not finite shows in them.
+    """
     everything = AllData(evaluator, table, full_pass)
-    kept = [p.grad for p in evaluator.parameters]
-    saved = evaluator.module_state.capture()
+    kept = [p.grad for p in evaluator.parameters]  # z of a plain estimator lies there
     try:
-        clear(evaluator.parameters)
-        g, _ = everything.values()
-        full = everything.gradient(g)
+        with evaluator.module_state.preserved():
+            g = everything.values()
+            if not gradient:
+                value, tracking_error = _value_and_error(table, everything.outer(g), g)
+                return Diagnosis(value, None, tracking_error, None)
+            clear(evaluator.parameters)
+            f = everything.gradient(g).f
         exact = gradients(evaluator.parameters)
         if not bool(evaluator.average(exact, torch.isfinite(g).all())):
             everything.raise_nonfinite(g)
-        value, tracking_error = _value_and_error(table, full.f, g)
+        value, tracking_error = _value_and_error(table, f, g)
         gradient_error = None
         if z is not None:
             gradient_error = float(evaluator.norm([a - b for a, b in zip(z, exact, strict=True)]))
         return Diagnosis(value, float(evaluator.norm(exact)), tracking_error, gradient_error)
     finally:
-        evaluator.module_state.restore(saved)
-        for p, gradient in zip(evaluator.parameters, kept, strict=True):
-            p.grad = gradient
-
-
-def exact_values(evaluator: Evaluator, table: BlockTable, full_pass: FullPass) -> Diagnosis:
-    """F and the tracking error alone, from one pass forward; what is not finite shows in them."""
-    saved = evaluator.module_state.capture()
-    try:
-        everything = AllData(evaluator, table, full_pass)
-        g, _ = everything.values()
-        value, tracking_error = _value_and_error(table, everything.outer(g), g)
-        return Diagnosis(value, None, tracking_error, None)
-    finally:
-        evaluator.module_state.restore(saved)
+        for p, before in zip(evaluator.parameters, kept, strict=True):
+            p.grad = before
 
 
 def _value_and_error(table: BlockTable, f: Tensor, g: Tensor) -> tuple[float, float | None]:
     """F, and the tracking error over the blocks visited; None where there are none."""
-    squares = (table.current() - g).square().sum(1)[table.visited]
-    sums = torch.stack([f.sum(), squares.sum(), table.visited.sum().to(f.dtype)])
+    squares = (table.current() - g).square().sum(1)[table.visited]  # (visited,)
+    sums = torch.stack([f.sum(), squares.sum(), table.visited.sum().to(f.dtype)])  # one reduction for all three
     total, error, count = sum_over_ranks(sums).tolist()
     value = total / table.geometry.num_blocks
     if not count:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import torch
@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fcco._support.module_state import Snapshot
 from fcco._support.sharded import copies
-from fcco.methods._box import Probe, WeighAt
+from fcco.methods._box import Point, Probe, WeighAt
 from fcco.solver._chunks import Pieces, by_block
-from fcco.solver._evaluator import Evaluator, in_dtype, without_graph
+from fcco.solver._evaluator import Evaluator, without_graph
 from fcco.solver._gradients import all_finite, clear, finite_rows
 
 Weights = Sequence[Tensor] | None  # of the network; None: w_t, as they are
@@ -29,6 +29,8 @@ class Draw:
         data: their samples.
         scale: what a block counts in the gradient: 1/B, and with several ranks a rank's share.
         before: buffers and random state before the first probe.
+        weights_at: the weights at each point; None: w_t, as they are.
+        tangents: v, one tensor per parameter, where J v is wanted at w_t.
         pieces: the draw in pieces that fit into memory; None: whole.
     """
 
@@ -39,6 +41,8 @@ class Draw:
         data: tuple[Any, ...],
         scale: float,
         before: Snapshot,
+        weights_at: Mapping[Point, Weights],
+        tangents: Sequence[Tensor] | None = None,
         pieces: Pieces | None = None,
     ) -> None:
         self._evaluator = evaluator
@@ -46,38 +50,41 @@ class Draw:
         self.data = data
         self._scale = scale
         self._before = before
+        self._weights_at = weights_at
+        self._tangents = tangents
         self._pieces = pieces
         self._after: Snapshot | None = None  # as the probe at w_t left them
-        self._probed: list[
-            tuple[Weights, Tensor, float]
-        ] = []  # where a gradient was taken, at which u, with which weight
+        # where a gradient was taken, at which u, with which weight: all that replaying it takes
+        self._probed: list[tuple[Weights, Tensor, float]] = []
         self._begun = False
         self._last_was_now = False
         self.now: list[Tensor] | None = None  # a copy of w_t, made for a probe elsewhere after the one at w_t
         self.seen: list[Tensor] = []  # (B, ...) each: what has to be finite
 
-    def probe(
-        self,
-        weights: Weights,
-        weigh_at: WeighAt,
-        weight: float | None,
-        tangents: Sequence[Tensor] | None = None,
-    ) -> Probe:
-        """Evaluate at ``weights`` (None: at w_t); where ``weight`` is given, add weight * G to ``p.grad``.
+    def probe(self, point: Point, weigh_at: WeighAt, weight: float | None) -> Probe:
+        """Evaluate at a point; where ``weight`` is given, add weight * G to ``p.grad``.
 
         Args:
             weigh_at: from the rows g and J v just seen, the rows at which grad f is taken.
         """
+        weights = self._weights_at[point]
         evaluator = self._evaluator
-        self._same_randomness()
-        if self._last_was_now and weights is not None:  # the graph of the probe at w_t is gone: room for a copy
-            self.now = copies(evaluator.parameters)
+        if self._last_was_now:
+            self._after = evaluator.module_state.capture()
+            if weights is not None:  # the graph of the probe at w_t is gone: room for a copy
+                self.now = copies(evaluator.parameters)
+        if self._begun:
+            evaluator.module_state.restore(self._before)
+        self._begun = True
         self._last_was_now = weights is None
-        with evaluator.at(weights, self.now), evaluator.no_sync():
+        scale = None
+        if weight is not None:
+            scale = weight * self._scale
+        with evaluator.at(weights, self.now):
             if self._pieces is None:
-                probe = self._whole(weigh_at, weight, tangents)
+                probe = self._whole(weigh_at, scale, weights is None)
             else:
-                probe = self._pieces.probe(weigh_at, self._scaled(weight))
+                probe = self._pieces.probe(weigh_at, scale)
         self.seen.append(probe.g)
         if weight is not None:
             assert probe.f is not None
@@ -86,35 +93,22 @@ class Draw:
             self._probed.append((weights, probe.u, weight))
         return probe
 
-    def _same_randomness(self) -> None:
-        """Every probe starts from the same buffers and random state; those after the one at w_t are kept."""
-        state = self._evaluator.module_state
-        if self._last_was_now:
-            self._after = state.capture()
-        if self._begun:
-            state.restore(self._before)
-        self._begun = True
-
-    def _scaled(self, weight: float | None) -> float | None:
-        if weight is None:
-            return None
-        return weight * self._scale
-
-    def _whole(self, weigh_at: WeighAt, weight: float | None, tangents: Sequence[Tensor] | None) -> Probe:
+    def _whole(self, weigh_at: WeighAt, scale: float | None, is_now: bool) -> Probe:
         evaluator = self._evaluator
+        tangents = self._tangents if is_now else None  # J v is asked for at w_t alone
         product = None
-        with torch.set_grad_enabled(weight is not None or tangents is not None):
+        with torch.set_grad_enabled(scale is not None or tangents is not None):
             if tangents is None:
                 g = evaluator.inner(self.index, self.data)
             else:
                 g, product = evaluator.inner_and_jvp(self.index, self.data, tangents)
-                product = in_dtype(evaluator.dtype, product)
-            g = in_dtype(evaluator.dtype, g)
-        rows = without_graph(g)
-        if weight is None:
+                product = product.to(evaluator.dtype)
+            g = g.to(evaluator.dtype)
+        rows = without_graph(g)  # (B, dim)
+        if scale is None:
             return Probe(rows, product)
-        u = weigh_at(rows, product)
-        f = evaluator.outer_and_backward(self.index, g, u, weight * self._scale)
+        u = weigh_at(rows, product)  # (B, dim)
+        f = evaluator.outer_and_backward(self.index, g, u, scale)
         return Probe(rows, product, u, f)
 
     def finish(self) -> None:
@@ -132,7 +126,7 @@ class Draw:
     def blame(self) -> list[int]:
         """The blocks whose gradient is not finite, found by replaying the draw block by block.
 
-        Under FSDP a pass is taken by all ranks or by none, and only some have blocks to replay: nobody is named.
+        Under FSDP a pass is taken by all ranks or by none, and only some have blocks to replay: no block is named.
         """
         if self._evaluator.is_sharded:
             return []
@@ -155,13 +149,14 @@ class Draw:
         only = slice(place, place + 1)
         index = self.index
         data = self.data
-        row = only
+        row = only  # where in the rows of inner the block stands
         if alone and by_block(self.index, data):
             index = index[only]
             data = tuple(item[only] for item in data)
             row = slice(0, 1)
+        # The same dropout masks as in the step, or the culprit may not show.
         evaluator.module_state.restore(self._before)
-        with evaluator.at(weights), evaluator.no_sync():
+        with evaluator.at(weights):
             clear(evaluator.parameters)
             g = evaluator.inner(index, data)[row]
             _, slope = evaluator.outer(self.index[only], u[only], weight * self._scale)

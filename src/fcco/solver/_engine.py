@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fcco._objective import Objective
 from fcco._support.module_state import Snapshot
-from fcco.data import Batch
+from fcco.data._epochs import EpochLoader
 from fcco.methods import Method
 from fcco.methods.estimators import Weights
 from fcco.solver._evaluator import Evaluator
@@ -30,24 +30,6 @@ class Counters(Protocol):
 
     def charge(self, samples: int, oracle: Oracle) -> None:
         """Count samples and oracle calls."""
-
-
-class BatchLoader(Protocol):
-    """An iterable of batches with a state: :class:`fcco.data.Loader`, or the output memory's."""
-
-    batch_size: int
-
-    def __iter__(self) -> Iterator[Batch]:
-        """An epoch."""
-
-    def __len__(self) -> int:
-        """Batches per epoch."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where it stands."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
 
 
 @final
@@ -133,12 +115,15 @@ class Engine(ABC):
 
     #: what it carries between steps
     state: Any
-    #: whose rates the next step takes
-    method: Method
 
-    @abstractmethod
+    def __init__(self, parts: Parts) -> None:
+        self.method = parts.method  # whose rates the next step takes
+        self._evaluator = parts.evaluator
+        self._full_pass = parts.full_pass
+
     def prepare(self, request: Request) -> Renewal | None:
         """What comes before the probes of a step: v3's pass over all data, where it is due."""
+        return None
 
     @abstractmethod
     def probe(self, request: Request, weights: Weights, transaction: Transaction) -> Probed:
@@ -158,7 +143,7 @@ class Engine(ABC):
         steps_per_epoch: int | None,
         num_workers: int,
         pin_memory: bool,
-    ) -> BatchLoader:
+    ) -> EpochLoader:
         """The loader that suits the engine."""
 
     def keep_weights(self, weights: list[Tensor] | None) -> None:
@@ -203,12 +188,14 @@ class Renewal:
     samples: int
 
 
-EngineFactory = Callable[[Parts], Engine]
-_FACTORIES: dict[bool, EngineFactory] = {}
+_FACTORIES: dict[bool, Callable[[Parts], Engine]] = {}  # by whether the method has an output memory
 
 
-def register_engine(*, memory: bool, factory: EngineFactory) -> None:
-    """Say who makes the engine of methods with (or without) an output memory."""
+def register_engine(*, memory: bool, factory: Callable[[Parts], Engine]) -> None:
+    """Say what makes the engine of methods with (or without) an output memory.
+
+    Each engine registers itself when it is imported, so that the solver knows neither of them from inside.
+    """
     _FACTORIES[memory] = factory
 
 

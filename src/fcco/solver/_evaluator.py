@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, final
 
 import torch
@@ -15,7 +15,8 @@ from torch.optim import Optimizer
 
 from fcco._objective import Objective, has_slope
 from fcco._support import checks, jvp, sharded
-from fcco._support.module_state import NOTHING, ModuleState, rewound
+from fcco._support.interrupts import uninterrupted
+from fcco._support.module_state import ModuleState
 from fcco._support.parallel import average_over_ranks, sum_over_ranks
 from fcco.solver._gradients import all_finite, clear
 
@@ -48,10 +49,11 @@ class Evaluator:
             self.log_domain = torch.tensor(objective.log_domain, device=self.device)
         self.log_components: Tensor | bool | None = all(objective.log_domain) or self.log_domain
         self.module_state = ModuleState(objective)
+        # Kept as they were, to tell later whether something was frozen or unfrozen.
         self._trained = [(p, p.requires_grad) for p in objective.parameters()]
         self._foreign = _foreign_parameters(objective, optimizer)
         self._marks: list[Any] = []
-        self._forward_mode = objective.forward_mode
+        self._forward_mode = objective.forward_mode  # False once an operation without it was met
         self._has_slope = has_slope(objective)
         self._wrapped = [part for part in objective.modules() if isinstance(part, DistributedDataParallel)]
         self._gathering = sharded.gathering_parts(objective)
@@ -62,25 +64,24 @@ class Evaluator:
 
     def check_trained(self) -> None:
         """Refuse parameters that were frozen or unfrozen since: z, w_{t-1} and the gradients are of those before."""
-        same = True
-        for p, trained in self._trained:
-            same = same and p.requires_grad is trained
-        if same:
+        changed = [p for p, trained in self._trained if p.requires_grad is not trained]
+        if not changed:
             return
         named = {id(p): name for name, p in self.objective.named_parameters()}
-        changed = [named.get(id(p), "?") for p, trained in self._trained if p.requires_grad is not trained]
+        names = [named.get(id(p), "?") for p in changed]
         raise ValueError(
-            f"requires_grad has changed since the Solver was made, of {checks.some(changed)}; make another Solver"
+            f"requires_grad has changed since the Solver was made, of {checks.some(names)}; make another Solver"
         )
 
     def begin(self) -> None:
         """Forget all gradients."""
-        clear(self.parameters)
+        for p in self.parameters:
+            p.grad = None
         self._marks = [_gradient_mark(p) for p in self._foreign]
 
     def check_foreign_parameters(self) -> None:
         """Refuse an inner or outer that reaches parameters which the optimizer trains and the objective does not have:
-        nobody would clear their gradients or put them back. Looked for in the first step."""
+        their gradients would not be cleared, nor the parameters put back. Checked in the first step."""
         reached = [p for p, mark in zip(self._foreign, self._marks, strict=True) if _gradient_mark(p) != mark]
         if reached:
             clear(reached)
@@ -100,6 +101,7 @@ class Evaluator:
 
     def inner_and_jvp(self, index: Tensor, data: tuple[Any, ...], tangents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """g (B, dim) with its graph, and J v (B, dim): forward mode, or double backward where that is missing."""
+        # A forward pass that fails half-way has drawn random numbers and moved statistics.
         before = self.module_state.capture()
         missing = None
         if self._forward_mode:
@@ -127,18 +129,18 @@ class Evaluator:
 
     def outer(self, index: Tensor, u: Tensor, scale: float) -> tuple[Tensor, Tensor]:
         """f (B,) and scale * grad f (B, dim) at u; the gradient of outer's own parameters goes to ``p.grad``."""
-        leaf = u.detach().requires_grad_()
-        f = self._checked_outer(index, leaf)
+        leaf = u.detach().requires_grad_()  # (B, dim)
+        f = self._checked_outer(index, leaf)  # (B,)
         if f.requires_grad:
             f.backward(torch.full_like(f, scale))
-        if leaf.grad is None:
+        if leaf.grad is None:  # f is constant in u
             return f.detach(), torch.zeros_like(u)
         return f.detach(), leaf.grad
 
     def backward(self, g: Tensor, u: Tensor, slope: Tensor) -> None:
         """Add slope times the Jacobian of g to ``p.grad``; log components are weighted by g/u."""
         _check_graph(g)
-        g.backward(in_dtype(g.dtype, self.weighted_slope(g, u, slope)))
+        g.backward(self.weighted_slope(g, u, slope).to(g.dtype))
 
     def weighted_slope(self, g: Tensor, u: Tensor, slope: Tensor) -> Tensor:
         """The slope by what inner returns: in log components d g = g d(log g), and grad f is by log u."""
@@ -172,23 +174,20 @@ class Evaluator:
             ratio = (rows - u).exp()
             if self.log_components is not True:
                 ratio = torch.where(self.log_domain, ratio, 1.0)
-            moving = torch.addcmul(u, ratio, change)
+            moving = torch.addcmul(u, ratio, change)  # log u + (g/u) d(log g) = log u + d g / u
         f = self._checked_outer(index, moving)
         if not f.requires_grad:
             raise ValueError("outer must depend on u, got a result without a graph")
-        f.backward(torch.full_like(f, scale))
+        f.backward(torch.full_like(f, scale))  # through u to the parameters of f, through the change to those of g
         return f.detach()
 
     def _known_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor] | None:
-        known = self.objective.outer_and_slope(index, u)
-        if known is None:
-            return None
-        f, slope = known
-        if f.shape != index.shape or slope.shape != u.shape:
-            got = f"{tuple(f.shape)} and {tuple(slope.shape)}"
+        known = self.objective.outer_and_slope(index, u)  # (B,), (B, dim)
+        if known is not None and (known[0].shape != index.shape or known[1].shape != u.shape):
+            got = f"{tuple(known[0].shape)} and {tuple(known[1].shape)}"
             wanted = f"{tuple(index.shape)} and {tuple(u.shape)}"
             raise ValueError(f"outer_and_slope must return shapes {wanted}, got {got}")
-        return f, slope
+        return known
 
     def project(self, u: Tensor) -> Tensor:
         """Rows u (B, dim) on the range of g, without graph."""
@@ -210,7 +209,7 @@ class Evaluator:
 
     def rows(self, g: Tensor) -> Tensor:
         """g as rows of the table: without graph, in its dtype."""
-        return in_dtype(self.dtype, g.detach())
+        return g.detach().to(self.dtype)
 
     def _checked_outer(self, index: Tensor, u: Tensor) -> Tensor:
         f: Any = self.objective.outer(index, u)
@@ -236,21 +235,30 @@ class Evaluator:
 
     def at(
         self, weights: Sequence[Tensor] | None, kept: Sequence[Tensor] | None = None
-    ) -> AbstractContextManager[None]:
-        """Within the block the parameters hold ``weights``, as in ``rewound``."""
-        change = rewound(self.parameters, weights, kept)
-        if weights is None or not self._gathering:
-            return change
-        return self._gathered_afresh(change)
+    ) -> AbstractContextManager[object]:
+        """Within the block the parameters hold ``weights`` (None: as they are), and DDP reduces nothing.
+
+        Args:
+            weights: one tensor per parameter.
+            kept: a copy of what the parameters hold, where there is one already.
+        """
+        if weights is None:
+            return self.no_sync()
+        return self._rewound(weights, kept or sharded.copies(self.parameters))
 
     @contextmanager
-    def _gathered_afresh(self, change: AbstractContextManager[None]) -> Iterator[None]:
-        """FSDP may keep what it gathered for one pass for the next, which is to see other weights."""
+    def _rewound(self, weights: Sequence[Tensor], kept: Sequence[Tensor]) -> Iterator[None]:
+        # Autocast's half-precision copies, and what FSDP gathered for one pass, must not serve a pass at other weights.
         try:
-            with change:
-                sharded.reshard(self._gathering)
+            sharded.copy_into(self.parameters, weights)
+            torch.clear_autocast_cache()
+            sharded.reshard(self._gathering)
+            with self.no_sync():
                 yield
         finally:
+            with uninterrupted():
+                sharded.copy_into(self.parameters, kept)
+                torch.clear_autocast_cache()
             sharded.reshard(self._gathering)
 
     def average(self, grads: list[Tensor], finite: Tensor) -> Tensor:
@@ -264,6 +272,7 @@ class Evaluator:
         finite = all_finite(tensors)
         if not self.is_sharded:
             return finite
+        # Each rank sees its own part alone, and all must come to the same answer.
         return float(sum_over_ranks(torch.tensor(float(not finite), device=self.device))) == 0.0
 
     def norm(self, tensors: list[Tensor]) -> Tensor:
@@ -275,7 +284,7 @@ class Evaluator:
     def no_sync(self) -> AbstractContextManager[object]:
         """The solver reduces over ranks once per step, so DDP must not do it after every backward pass."""
         if not self._wrapped:
-            return NOTHING
+            return nullcontext()
         stack = ExitStack()
         for part in self._wrapped:
             stack.enter_context(part.no_sync())
@@ -296,13 +305,6 @@ def _row_dtype(parameter: Tensor, logarithmic: bool) -> torch.dtype:
     if logarithmic and parameter.device.type != "mps":  # which has no double precision
         return torch.float64
     return torch.promote_types(parameter.dtype, torch.float32)
-
-
-def in_dtype(dtype: torch.dtype, x: Tensor) -> Tensor:
-    """x in a dtype; asking first is cheaper than a conversion that does nothing."""
-    if x.dtype == dtype:
-        return x
-    return x.to(dtype)
 
 
 def _gradient_mark(p: nn.Parameter) -> tuple[int, int]:

@@ -42,21 +42,16 @@ class AllData:
         self._full_pass = full_pass
 
     @torch.no_grad()
-    def values(self) -> tuple[Tensor, int]:
-        """g_i(w) of every owned block (owned, dim), rows of one block added up, and the samples that it took."""
+    def values(self) -> Tensor:
+        """g_i(w) of every owned block (owned, dim), rows of one block added up."""
         evaluator = self._evaluator
         total = torch.zeros_like(self._table.rows)
         if evaluator.log_domain is not None:
-            total = torch.where(evaluator.log_domain, -torch.inf, total)
-        seen = torch.zeros_like(self._table.visited)
-        samples = 0
+            total = torch.where(evaluator.log_domain, -torch.inf, total)  # log 0
         for index, data in self._batches():
-            local = self._geometry.local(index)
-            _add_up(total, local, evaluator.rows(evaluator.inner(index, data)), evaluator.log_domain)
-            seen[local] = True
-            samples += evaluator.samples(index, data)
-        self._check_complete(seen)
-        return total, samples
+            rows = evaluator.rows(evaluator.inner(index, data))  # (B, dim)
+            _add_up(total, self._geometry.local(index), rows, evaluator.log_domain)
+        return total
 
     @torch.no_grad()
     def outer(self, u: Tensor) -> Tensor:
@@ -71,20 +66,17 @@ class AllData:
         """Add (1/m) sum_i grad f_i(u_i) grad g_i(w) to ``p.grad`` (averaged over ranks it is exact)."""
         evaluator = self._evaluator
         geometry = self._geometry
-        blocks = self._blocks()
-        f, slope = evaluator.outer(blocks, u, geometry.world / geometry.num_blocks)
-        total = torch.zeros_like(self._table.rows)
-        seen = torch.zeros_like(self._table.visited)
+        f, slope = evaluator.outer(self._blocks(), u, geometry.world / geometry.num_blocks)  # (owned,), (owned, dim)
+        total = torch.zeros_like(self._table.rows)  # (owned, dim)
         samples = 0
         with evaluator.no_sync():
             for index, data in self._batches():
                 local = geometry.local(index)
                 g = evaluator.inner(index, data)
                 evaluator.backward(g, u[local], slope[local])
+                # Plain components only: those in the log domain have had a pass of their own before.
                 total.index_add_(0, local, evaluator.rows(g))
-                seen[local] = True
                 samples += evaluator.samples(index, data)
-        self._check_complete(seen)
         return FullGradient(f, total, samples)
 
     def raise_nonfinite(self, g: Tensor, u: Tensor | None = None) -> NoReturn:
@@ -121,10 +113,11 @@ class AllData:
         return sorted(found)
 
     def _batches(self) -> Iterator[tuple[Tensor, tuple[Any, ...]]]:
-        """The pass's batches as (index, data), checked."""
+        """The pass's batches as (index, data), checked; at its end, that no block was left out."""
         passed: Any = self._full_pass()
         if not isinstance(passed, Iterable):
             raise TypeError(f"full_pass must return an iterator of (index, *data), got {type(passed).__name__}")
+        seen = torch.zeros_like(self._table.visited)  # (owned,)
         for batch in passed:
             if isinstance(batch, Batch):
                 index: Any = batch.index
@@ -134,9 +127,9 @@ class AllData:
                 data = tuple(rest)
             else:
                 raise TypeError(f"full_pass must yield (index, *data) tuples, got {type(batch).__name__}")
-            yield self._table.check(index, name="index of full_pass", repeats=True), data
-
-    def _check_complete(self, seen: Tensor) -> None:
+            index = self._table.check(index, name="index of full_pass", repeats=True)
+            seen[self._geometry.local(index)] = True
+            yield index, data
         missing = self._geometry.names(~seen)
         if missing:
             raise ValueError(f"full_pass must visit every block, but never came to {name_blocks(missing)}")
@@ -144,11 +137,13 @@ class AllData:
 
 def _add_up(total: Tensor, local: Tensor, rows: Tensor, log_domain: Tensor | None) -> None:
     """Add rows (B, dim) to those of their blocks, in place; log components by logaddexp."""
+    # A batch may hold several rows of one block, and an indexed write would keep one of them.
     blocks, place = local.unique(return_inverse=True)
     added = total[blocks].index_add(0, place, rows)
     if log_domain is not None:
         top = total[blocks].scatter_reduce(0, place.unsqueeze(1).expand_as(rows), rows, "amax")
         top = torch.where(top > -torch.inf, top, 0.0)  # nothing yet, and nothing new
+        # (U, dim), scaled by each block's largest exponent
         mass = (total[blocks] - top).exp().index_add(0, place, (rows - top[place]).exp())
         added = torch.where(log_domain, top + mass.log(), added)
     total[blocks] = added

@@ -30,7 +30,7 @@ def identity(objective: Objective, method: Method, optimizer: Optimizer, keep: s
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    return repr(value)
+    return repr(value)  # compared as text: a checkpoint holds plain values only
 
 
 def check_identity(mine: dict[str, Any], theirs: Any) -> None:
@@ -38,9 +38,7 @@ def check_identity(mine: dict[str, Any], theirs: Any) -> None:
     if not isinstance(theirs, dict):
         raise ValueError("the state does not say what it is of: it is not one of a Solver of this version")
     for name, value in mine.items():
-        if name == "constants":
-            continue
-        if theirs.get(name) != value:
+        if name != "constants" and theirs.get(name) != value:
             raise ValueError(f"the state is of {name} {theirs.get(name)!r}, this solver has {value!r}")
     constants = theirs.get("constants", {})
     for name, value in mine["constants"].items():

@@ -58,18 +58,15 @@ def make_reference(
     everything = AllData(evaluator, table, full_pass)
     starts = not bool(table.visited.all())
     g = None
-    saved_state = evaluator.module_state.capture()
-    try:
+    with evaluator.module_state.preserved():
         if starts or evaluator.log_domain is not None:
-            g, _ = everything.values()
+            g = everything.values()
             table.fill_new(g)
-        u = table.current().clone()
+        u = table.current().clone()  # (owned, dim), lazy decay applied
         if g is not None:
-            u = floor(u, g, beta, evaluator.log_domain)
+            u = floor(u, g, beta, evaluator.log_domain)  # the same safeguard as in a step, or weights may be unbounded
         clear(evaluator.parameters)
         full = everything.gradient(u)
-    finally:
-        evaluator.module_state.restore(saved_state)
     if g is None:
         g = full.g
     grads = gradients(evaluator.parameters)
@@ -82,6 +79,7 @@ def make_reference(
 def steps_per_epoch(pass_samples: int, step_samples: int, device: torch.device) -> int:
     """How many steps draw as many samples as a pass takes, the same number on every rank."""
     both = torch.tensor([pass_samples, step_samples], device=device)
+    # Ranks may own unequal numbers of blocks, but must renew together.
     in_pass, in_step = sum_over_ranks(both).tolist()
     steps: int = math.ceil(in_pass / max(in_step, 1))
     return max(1, steps)

@@ -17,9 +17,9 @@ class Oracle:
     j: int = 0
     jvp: int = 0
 
-    def plus(self, g: int = 0, j: int = 0, jvp: int = 0) -> Oracle:
+    def plus(self, more: Oracle) -> Oracle:
         """The counts after some more calls."""
-        return Oracle(self.g + g, self.j + j, self.jvp + jvp)
+        return Oracle(self.g + more.g, self.j + more.j, self.jvp + more.jvp)
 
 
 @final

@@ -44,6 +44,7 @@ class Reservoir:
         generator.set_state(self.random)
         drawn = float(torch.rand((), generator=generator, dtype=torch.float64))
         self.random = generator.get_state()
+        # Kept with probability 1/t: by induction every iterate so far is as likely as any other.
         if drawn * t < 1.0:
             self.kept = {name: value.detach().clone() for name, value in module.state_dict().items()}
             self.drawn_at = t

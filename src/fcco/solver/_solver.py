@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from fcco._objective import Objective
@@ -18,13 +18,13 @@ from fcco._support import checks
 from fcco._support.interrupts import uninterrupted
 from fcco._support.module_state import Snapshot
 from fcco._support.parallel import gather_objects, rank_and_world
-from fcco._support.randomness import Randomness
 from fcco._support.sharded import copies, joined, parts, spread
+from fcco.data._epochs import EpochLoader
 from fcco.methods import Method
 from fcco.methods.estimators import Weights
 from fcco.objectives._base import OverData
 from fcco.solver._arguments import check_pair, check_parts, choice, start_z
-from fcco.solver._engine import BatchLoader, Parts, Probed, Request, make_engine
+from fcco.solver._engine import Parts, Probed, Request, make_engine
 from fcco.solver._evaluator import Evaluator
 from fcco.solver._full_pass import FullPass
 from fcco.solver._gradients import NonFiniteError, gradients
@@ -137,6 +137,11 @@ class Solver:
         keep: which iterate ``kept()`` returns.
         seed: of the draws behind ``keep``.
 
+    Attributes:
+        parameters: everything that is trained.
+        device: where the solver's state is.
+        randomness: every source of random numbers that a step may use, for loops that draw between steps.
+
     Example:
         >>> import fcco
         >>> w = torch.nn.Parameter(torch.ones(2))
@@ -180,6 +185,9 @@ class Solver:
         self.nonfinite = choice(NonFinite, nonfinite, "nonfinite")
         self.keep = choice(Keep, keep, "keep")
         self._evaluator = Evaluator(objective, optimizer)
+        self.parameters = self._evaluator.parameters
+        self.device = self._evaluator.device
+        self.randomness = self._evaluator.module_state.randomness
         self._engine = make_engine(
             Parts(
                 objective=objective,
@@ -253,17 +261,22 @@ class Solver:
         try:
             with Transaction() as transaction:
                 before = self._begin(transaction)
-                request = Request(self.t + 1, data, chunk, before)
+                request = Request(self._state.t + 1, data, chunk, before)
                 probed = self._estimate_or_skip(request, transaction)
                 if probed is None:
                     yield Pending(True, Report(self.t, self.samples, self.oracle, True, None, None, None))
                     return
+                # From here on weights and state belong together: a Ctrl-C waits until both have moved.
                 with uninterrupted():
                     self._move(request.t, probed)
                     yield Pending(False, self._report(request.t, probed))
-                    self._commit(request.t, probed)
+                    # Only now, since the optimizer may have raised.
+                    probed.commit()
+                    self._state.charge(probed.samples, probed.oracle)
+                    self._state.t = request.t
                     transaction.commit()
-            self._engine.after_step(self.t, stacklevel)
+            # Outside of the transaction: a warning turned into an error must not undo a step that was taken.
+            self._engine.after_step(self._state.t, stacklevel)
         finally:
             self._is_pending = False
 
@@ -280,6 +293,7 @@ class Solver:
             if self.nonfinite is NonFinite.RAISE:
                 raise
         transaction.roll_back()
+        # The batch was drawn all the same, so it counts.
         self.state.samples += self._engine.samples(request)
         self.state.skipped += 1
         return None
@@ -287,10 +301,11 @@ class Solver:
     def _estimate(self, request: Request, transaction: Transaction) -> Probed:
         """Probe, track, estimate: z_t is in ``p.grad`` after it, and nothing is stored yet."""
         estimator = self.method.estimator
-        state = self.state
+        state = self._state
         renewal = self._engine.prepare(request)
         if renewal is not None:
             state.charge(renewal.samples, Oracle(g=renewal.samples, j=renewal.samples))
+            # Where v3 starts, z_0 is the full gradient that it has taken anyway.
             if state.z is None:
                 state.z = copies(renewal.gradient)
         if estimator.remembers and state.z is None:
@@ -304,8 +319,9 @@ class Solver:
     def _make_z(self, k: Weights, probed: Probed) -> None:
         """``p.grad`` holds the weighted sum of gradients: make it z_t, projected, or Nesterov's mixture."""
         evaluator = self._evaluator
-        state = self.state
+        state = self._state
         evaluator.check_foreign_parameters()
+        # One buffer: the weighted sum over all probes, so one reduction over ranks will do.
         grads = gradients(self.parameters)
         finite_everywhere = True
         if rank_and_world()[1] > 1:
@@ -317,6 +333,7 @@ class Solver:
             torch._foreach_add_(grads, state.z, alpha=k.z)
         if k.full is not None and probed.full_gradient is not None:
             torch._foreach_add_(grads, probed.full_gradient, alpha=k.full)
+        # One wait for the device for everything that has to be finite.
         watched = [*grads, *probed.seen, *self._project(grads)]
         if not (evaluator.all_finite(watched) and finite_everywhere):
             raise probed.blame()
@@ -326,6 +343,7 @@ class Solver:
         if fresh is not None and k.lookahead is not None:
             torch._foreach_mul_(grads, k.lookahead)
             torch._foreach_add_(grads, fresh, alpha=k.fresh)
+            # The mixture may leave the ball that z was put onto.
             self._project(grads)
 
     def _project(self, grads: list[Tensor]) -> list[Tensor]:
@@ -339,35 +357,29 @@ class Solver:
 
     def _move(self, t: int, probed: Probed) -> None:
         """The last things before the weights move: w_t becomes w_{t-1}, the reservoir is offered w_t."""
-        state = self.state
+        state = self._state
         self._engine.keep_weights(probed.weights)
         if state.reservoir is not None:
             state.reservoir.offer(self.objective, t)
         if self.normalize:
             grads = gradients(self.parameters)
             norm = self._evaluator.norm(grads)
-            state.norm = torch.where(norm > 0, norm, 1.0)
+            state.norm = torch.where(norm > 0, norm, 1.0)  # z = 0 is a place to stay at
             torch._foreach_div_(grads, state.norm)
 
     def _report(self, t: int, probed: Probed) -> Report:
-        oracle = self.oracle.plus(probed.oracle.g, probed.oracle.j, probed.oracle.jvp)
-        return Report(t, self.samples + probed.samples, oracle, False, probed.f, probed.u, probed.g)
-
-    def _commit(self, t: int, probed: Probed) -> None:
-        """Store u_t and count: only now, since the optimizer may have raised."""
-        state = self.state
-        probed.commit()
-        state.charge(probed.samples, probed.oracle)
-        state.t = t
+        samples = self._state.samples + probed.samples
+        return Report(t, samples, self.oracle.plus(probed.oracle), False, probed.f, probed.u, probed.g)
 
     # ------------------------------------------------------------------ failing without a trace
 
     def _begin(self, transaction: Transaction) -> Snapshot:
         """From here on the step works on a fork of the state; where it fails, everything is as it was."""
         torch.clear_autocast_cache()  # the weights have moved since its half-precision copies were made
-        before = self.state
+        before = self._state
         snapshot = self._evaluator.module_state.capture()
         grads: list[Any] = [None] * len(self.parameters)
+        # Otherwise the old p.grad is not needed, and holding on to it costs as much memory as the model.
         if not self.method.estimator.remembers:  # z lies nowhere else
             grads = [p.grad for p in self.parameters]
         transaction.on_failure(self._put_back, before, grads, snapshot)
@@ -391,7 +403,7 @@ class Solver:
         steps_per_epoch: int | None = None,
         num_workers: int = 0,
         pin_memory: bool = False,
-    ) -> BatchLoader:
+    ) -> EpochLoader:
         """The loader that suits objective and method: ``for batch in solver.loader(...): solver.step(batch)``.
 
         Args:
@@ -433,21 +445,6 @@ class Solver:
         self._engine.method = method
 
     @property
-    def parameters(self) -> list[nn.Parameter]:
-        """Everything that is trained."""
-        return self._evaluator.parameters
-
-    @property
-    def device(self) -> torch.device:
-        """Where the solver's state is."""
-        return self._evaluator.device
-
-    @property
-    def randomness(self) -> Randomness:
-        """Every source of random numbers that a step may use, for loops that draw between steps."""
-        return self._evaluator.module_state.randomness
-
-    @property
     def t(self) -> int:
         """How many steps were taken."""
         return self.state.t
@@ -465,7 +462,8 @@ class Solver:
     @property
     def oracle(self) -> Oracle:
         """Oracle calls so far."""
-        return Oracle(self.state.g_calls, self.state.j_calls, self.state.jvp_calls)
+        state = self._state
+        return Oracle(state.g_calls, state.j_calls, state.jvp_calls)
 
     def charge(self, samples: int, oracle: Oracle) -> None:
         """Count a pass that was made outside of steps."""
@@ -474,10 +472,8 @@ class Solver:
     @property
     def correction_share(self) -> float | None:
         """rho: above 0.5 MSVR's correction does harm; None: not known (yet), or another tracker."""
-        watch = getattr(self.state.engine, "watch", None)
-        if watch is None:
-            return None
-        rho: float | None = watch.rho
+        watch = getattr(self._state.engine, "watch", None)
+        rho: float | None = getattr(watch, "rho", None)
         return rho
 
     @property
@@ -495,6 +491,7 @@ class Solver:
 
     def _gradients_as_z(self) -> list[Tensor] | None:
         """z of a plain estimator, as it lies in ``p.grad``."""
+        # The optimizer, or the user, may have cleared them since: then there is no z to tell of.
         grads = parts(p.grad for p in self.parameters if p.grad is not None)
         if self.method.estimator.remembers or self.t == 0 or len(grads) < len(self.parameters):
             return None
@@ -540,13 +537,14 @@ class Solver:
             "gradients": grads,
             "objective": cloned(self.objective.state_dict()),
             "optimizer": cloned(self.optimizer.state_dict()),
-            "random": gather_objects(self._evaluator.module_state.randomness.state_dict()),
+            "random": gather_objects(self.randomness.state_dict()),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state; a state that does not fit is refused and nothing is changed."""
         self._check_idle()
         place = self._place()
+        # Everything is checked before anything is changed.
         self._check(state, place)
         self.objective.load_state_dict(spread_module_state(self.objective, state["objective"]))
         self.optimizer.load_state_dict(self._spread_optimizer(state["optimizer"]))
@@ -555,8 +553,8 @@ class Solver:
         grads = state["gradients"] or [None] * len(self.parameters)
         for p, gradient in zip(self.parameters, grads, strict=True):
             p.grad = None if gradient is None else spread(gradient.to(p.device, copy=True), p)
-        if place.rank < len(state["random"]):
-            self._evaluator.module_state.randomness.load_state_dict(state["random"][place.rank])
+        if place.rank < len(state["random"]):  # a rank that was not there before keeps its own random state
+            self.randomness.load_state_dict(state["random"][place.rank])
 
     def _check(self, state: Any, place: Placement) -> None:
         if not isinstance(state, dict):
@@ -588,7 +586,7 @@ class Solver:
             rank=rank,
             world=world,
             num_blocks=self.objective.num_blocks,
-            device=self._evaluator.device,
+            device=self.device,
             parameters=self.parameters,
             module=self.objective,
         )

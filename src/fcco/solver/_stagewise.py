@@ -90,6 +90,7 @@ class StageWise:
             try:
                 return self.solver.step(index, *data, chunk=chunk)
             finally:
+                # A skipped step leaves t alone, and the stage as long as it was.
                 if self.solver.t > taken:  # also where a Ctrl-C was held back until the step was taken
                     transaction.commit()
                     self._left -= 1
@@ -100,7 +101,7 @@ class StageWise:
             group["lr"] = self.stages[stage].lr
         self._left = self._length()
         if stage > 0:
-            self.solver.renew_reference()
+            self.solver.renew_reference()  # every stage of Algorithm 3 starts with a pass over all data
 
     def _take_rates(self, stage: int) -> None:
         self.stage = stage
@@ -113,7 +114,7 @@ class StageWise:
         """Where the step fails, the stage that it was to begin has not begun."""
         solver = self.solver
         transaction.on_failure(self.load_state_dict, self.state_dict())
-        transaction.on_failure(setattr, solver, "state", fork(solver.state))
+        transaction.on_failure(setattr, solver, "state", fork(solver.state))  # renew_reference writes into it
         for group in solver.optimizer.param_groups:
             transaction.on_failure(group.update, {"lr": group["lr"]})
 

@@ -1,10 +1,10 @@
-"""The record of what a solver carries between steps, and the walks over it: save, check, load, fork, move.
+"""The record of what a solver carries between steps, and the walks over it: save, check, load, fork.
 
 A record is a dataclass whose fields say how they are laid out over ranks (:func:`saved`) or that they follow from the
-others (:func:`derived`). Saving, checking, loading, rolling back and moving to a device walk these fields and know none
-of them by name, so a new field is one line. Values are replaced, not written: a step works on a :func:`fork` and
-the old record stays as it was until the step is committed. What must be written in place is written at the
-commit, last.
+others (:func:`derived`). Saving, checking, loading (onto another device too) and rolling back walk these fields and
+know none of them by name, so a new field is one line. Values are replaced, not written: a step works on a
+:func:`fork` and the old record stays as it was until the step is committed. What must be written in place is written
+at the commit, last.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from enum import Enum, auto
-from typing import Any, TypeVar, final
+from typing import Any, NamedTuple, TypeVar, final
 
 import torch
 from torch import Tensor, nn
 
-from fcco._support.module_state import copy_into
 from fcco._support.parallel import gather_objects, gather_rows
-from fcco._support.sharded import joined, part, spread, whole
+from fcco._support.sharded import joined, spread, spread_like, whole
 
 _Record = TypeVar("_Record")
 
@@ -76,9 +75,24 @@ class Placement:
     module: nn.Module
 
 
-def _saved_fields(record: Any) -> list[tuple[str, Layout]]:
-    layouts = [(item.name, item.metadata.get("layout")) for item in fields(record)]
-    return [(name, layout) for name, layout in layouts if layout is not None]
+class _Slot(NamedTuple):
+    """A field that is saved; ``record``: the class of a nested record that may be None."""
+
+    name: str
+    layout: Layout
+    record: Any
+
+
+def _slots(record: Any) -> list[_Slot]:
+    kept = [item for item in fields(record) if item.metadata.get("layout") is not None]
+    return [_Slot(item.name, item.metadata["layout"], item.metadata.get("record")) for item in kept]
+
+
+def _nested(value: Any, slot: _Slot) -> Any:
+    """The nested record; where the solver has none yet, an empty one to check or load a state against."""
+    if value is None:
+        return slot.record.blank()
+    return value
 
 
 # ---------------------------------------------------------------------- rolling back
@@ -86,6 +100,7 @@ def _saved_fields(record: Any) -> list[tuple[str, Layout]]:
 
 def fork(record: _Record) -> _Record:
     """A copy whose fields can be replaced without a trace in the original; tensors are shared."""
+    # Shallow: tensors are shared, since values are replaced and not written.
     forked = copy.copy(record)
     kind: Any = type(record)
     for name in _nested_fields(kind):
@@ -97,7 +112,7 @@ def fork(record: _Record) -> _Record:
 
 @functools.cache
 def _nested_fields(kind: Any) -> tuple[str, ...]:
-    return tuple(name for name, layout in _saved_fields(kind) if layout is Layout.NESTED)
+    return tuple(slot.name for slot in _slots(kind) if slot.layout is Layout.NESTED)
 
 
 # ---------------------------------------------------------------------- saving
@@ -105,10 +120,11 @@ def _nested_fields(kind: Any) -> tuple[str, ...]:
 
 def save_record(record: Any, place: Placement) -> dict[str, Any]:
     """The record as plain values and tensors over all ranks (each rank must call this)."""
-    return {name: _save(getattr(record, name), layout, place) for name, layout in _saved_fields(record)}
+    return {slot.name: _save(getattr(record, slot.name), slot.layout, place) for slot in _slots(record)}
 
 
 def _save(value: Any, layout: Layout, place: Placement) -> Any:
+    # None on one rank may be a value on another, so this comes first.
     if layout is Layout.PER_RANK:
         return gather_objects(cloned(value, device="cpu"))
     if value is None:
@@ -144,22 +160,23 @@ def check_record(record: Any, state: Any, place: Placement, where: str = "the st
     """Raise where a saved state does not fit the record; names the field."""
     if not isinstance(state, dict):
         raise TypeError(f"{where} must be a dict, got {type(state).__name__}")
-    wanted = dict(_saved_fields(record))
+    slots = _slots(record)
+    wanted = [slot.name for slot in slots]
     missing = [name for name in wanted if name not in state]
     unknown = [name for name in state if name not in wanted]
     if missing or unknown:
         reason = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(unknown)}, which nobody here knows"
         raise ValueError(f"{where} is not one of this {type(record).__name__}: it {reason}")
-    for item in fields(record):
-        name = item.name
-        if name in wanted and state[name] is not None:
-            _check(getattr(record, name), state[name], wanted[name], place, name, item.metadata["record"])
+    for slot in slots:
+        if state[slot.name] is not None:
+            _check(getattr(record, slot.name), state[slot.name], slot, place)
 
 
-def _check(value: Any, state: Any, layout: Layout, place: Placement, name: str, kind: type | None) -> None:
+def _check(value: Any, state: Any, slot: _Slot, place: Placement) -> None:
+    name = slot.name
+    layout = slot.layout
     if layout is Layout.NESTED:
-        nested = value if value is not None else _blank(kind)
-        check_record(nested, state, place, f"the state's {name}")
+        check_record(_nested(value, slot), state, place, f"the state's {name}")
     elif layout is Layout.PER_PARAMETER:
         wanted = [tuple(p.shape) for p in place.parameters]
         shapes = [tuple(tensor.shape) for tensor in state]
@@ -171,11 +188,6 @@ def _check(value: Any, state: Any, layout: Layout, place: Placement, name: str, 
         check_module_state(place.module, state, name)
     elif layout is Layout.SAME and isinstance(value, Tensor) and tuple(value.shape) != tuple(state.shape):
         raise ValueError(f"the state's {name} has shape {tuple(state.shape)}, this solver's {tuple(value.shape)}")
-
-
-def _blank(kind: Any) -> Any:
-    """An empty record to check or load a state against, where the solver has none yet."""
-    return kind.blank()
 
 
 def _check_rows(value: Tensor | None, state: Tensor, place: Placement, name: str) -> None:
@@ -206,28 +218,27 @@ def _same_kind(mine: Any, theirs: Any) -> bool:
 def load_record(record: _Record, state: dict[str, Any], place: Placement) -> _Record:
     """A record like the given one, with the values of a saved state; the given one is left alone."""
     loaded = copy.copy(record)
-    kinds = {item.name: item.metadata.get("record") for item in fields(record)}  # type: ignore[arg-type]
-    for name, layout in _saved_fields(record):
-        value = _load(getattr(record, name), state[name], layout, place, kinds[name])
-        setattr(loaded, name, value)
+    for slot in _slots(record):
+        setattr(loaded, slot.name, _load(getattr(record, slot.name), state[slot.name], slot, place))
     if hasattr(loaded, "after_load"):
         loaded.after_load()
     return loaded
 
 
-def _load(value: Any, state: Any, layout: Layout, place: Placement, kind: type | None) -> Any:
+def _load(value: Any, state: Any, slot: _Slot, place: Placement) -> Any:
+    layout = slot.layout
     if layout is Layout.PER_RANK:
         if place.rank >= len(state):  # more ranks than there were: this one starts afresh
             return value
-        return moved(state[place.rank], place.device)
+        return cloned(state[place.rank], place.device)
     if state is None:
         return None
     if layout is Layout.NESTED:
-        nested = value if value is not None else _blank(kind)
-        return load_record(nested, state, place)
+        return load_record(_nested(value, slot), state, place)
     if layout is Layout.PER_PARAMETER:
-        return _beside_parameters(state, place.parameters)
+        return spread_like(state, place.parameters)
     if layout is Layout.PER_BLOCK:
+        # Block i lies with rank i mod world, however many ranks there were.
         mine = state[place.rank :: place.world].to(place.device)
         return mine.clone() if value is None else mine.to(value.dtype, copy=True)
     if layout is Layout.BY_OWNER:
@@ -236,35 +247,10 @@ def _load(value: Any, state: Any, layout: Layout, place: Placement, kind: type |
         return OwnedRows(index[kept].to(place.device), rows[kept].to(place.device, value.rows.dtype))
     if layout is Layout.MODULE:
         return spread_module_state(place.module, state)
-    return moved(cloned(state), place.device)
-
-
-def _beside_parameters(state: Sequence[Tensor], parameters: Sequence[Any]) -> list[Tensor]:
-    fresh = [torch.empty_like(part(p)) for p in parameters]
-    copy_into(fresh, [spread(tensor.to(p.device), p) for tensor, p in zip(state, parameters, strict=True)])
-    return fresh
+    return cloned(state, place.device)
 
 
 def spread_module_state(module: nn.Module, state: dict[str, Any]) -> dict[str, Any]:
     """A state of the objective, laid out over ranks as the objective is."""
     own = module.state_dict()
     return {name: spread(value, own[name]) for name, value in state.items()}
-
-
-def moved(value: Any, device: torch.device) -> Any:
-    """The same value with every tensor on a device; records are walked field by field."""
-    if isinstance(value, Tensor):
-        return value.to(device)
-    if isinstance(value, OwnedRows):
-        return OwnedRows(value.index.to(device), value.rows.to(device))
-    if isinstance(value, dict):
-        return {key: moved(item, device) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(moved(item, device) for item in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        forked = copy.copy(value)
-        for item in fields(value):
-            if "layout" in item.metadata:
-                setattr(forked, item.name, moved(getattr(value, item.name), device))
-        return forked
-    return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -11,13 +11,13 @@ from torch import Tensor
 
 from fcco._support.sharded import copies
 from fcco.data import Batch, Loader
-from fcco.methods._box import Boxed, Drawn, Point, Probe, WeighAt, run_box
+from fcco.methods._box import Box, Boxed, Drawn, Point
 from fcco.methods.estimators import Sarah, Weights
-from fcco.methods.trackers import MSVR, Coefficients, Values
+from fcco.methods.trackers import MSVR, Coefficients
 from fcco.objectives._base import OverData
 from fcco.solver._blocks import BlockTable
 from fcco.solver._chunks import make_pieces
-from fcco.solver._diagnose import exact_figures, exact_values
+from fcco.solver._diagnose import exact_figures
 from fcco.solver._draw import Draw
 from fcco.solver._engine import Engine, Parts, Probed, Renewal, Request, register_engine
 from fcco.solver._full_pass import FullPass
@@ -38,7 +38,7 @@ class TrackedState:
 
     Args:
         table: the rows u.
-        previous: w_{t-1}, one tensor per parameter; None: nobody needs it, or before the first step.
+        previous: w_{t-1}, one tensor per parameter; None: not needed, or before the first step.
         reference: w_tau of the finite-sum forms.
         renew: the reference is to be renewed at the next step.
         watch: over MSVR's correction; None for other trackers.
@@ -58,9 +58,7 @@ class TrackedBlocks(Engine):
     state: TrackedState
 
     def __init__(self, parts: Parts) -> None:
-        self._full_pass = parts.full_pass
-        self.method = parts.method
-        self._evaluator = parts.evaluator
+        super().__init__(parts)
         self._objective = parts.objective
         objective = parts.objective
         like = torch.empty(0, dtype=self._evaluator.dtype, device=self._evaluator.device)
@@ -81,27 +79,23 @@ class TrackedBlocks(Engine):
 
     def probe(self, request: Request, weights: Weights, transaction: Transaction) -> Probed:
         method = self.method
-        table = self.state.table
+        state = self.state
+        table = state.table
         index, data = self._read(request)
-        if self.state.previous is None and method.probes_previous:
-            self.state.previous = copies(self._evaluator.parameters)  # w_0 = w_1
-        u, new = table.read(index)  # u_{t-1}
+        if state.previous is None and method.probes_previous:
+            state.previous = copies(self._evaluator.parameters)  # w_0 = w_1
+        u, new = table.read(index)  # u_{t-1} (B, dim), and which blocks are new (B, 1)
         c = method.tracker.coefficients(request.t, table.geometry.owned / index.shape[0], u)
         drawn = self._drawn(index, u, new, c)
         draw = self._draw(request, index, data, c)
-        tangents = self._moved() if c.jvp is not None else None
-
-        def probe(point: Point, weigh_at: WeighAt, weight: float | None) -> Probe:
-            wanted = tangents if point is Point.NOW else None
-            return draw.probe(self._weights_at(point), weigh_at, weight, wanted)
-
-        boxed = run_box(method, c, weights, drawn, probe)
-        draw.seen.append(boxed.u)
+        boxed = Box(method, c, drawn).run(weights, draw.probe)
+        draw.seen.append(boxed.u)  # a correction may overflow where every g is finite
         draw.finish()
 
         def commit() -> None:
             table.write(index, boxed.replaced, boxed.u, method.tracker.decay(request.t))
-            self._watch(request.t, c, drawn, boxed)
+            if state.watch is not None:
+                state.watch.follow(request.t, c, boxed.values, new, self._evaluator.log_domain)
 
         return self._probed(draw, boxed, commit)
 
@@ -127,10 +121,10 @@ class TrackedBlocks(Engine):
         reference_u = None
         full = None
         if reference is not None:
-            local = table.geometry.local(index)
-            reference_u = reference.u[local]
+            local = table.geometry.local(index)  # (B,)
+            reference_u = reference.u[local]  # (B, dim)
             if c.full is not None:
-                full = reference.g[local]
+                full = reference.g[local]  # (B, dim)
         return Drawn(
             u=u,
             earlier=lambda: table.read_earlier(index),
@@ -146,18 +140,16 @@ class TrackedBlocks(Engine):
         geometry = self.state.table.geometry
         if request.chunk is not None and c.jvp is not None:
             raise ValueError(f"chunk must be None for {self.method.name}: it needs Jacobian-vector products")
+        weights_at: dict[Point, list[Tensor] | None] = {Point.NOW: None, Point.PREVIOUS: self.state.previous}
+        if self.state.reference is not None:
+            weights_at[Point.REFERENCE] = self.state.reference.weights
+        tangents = self._moved() if c.jvp is not None else None
         share = geometry.owned * geometry.world / geometry.num_blocks  # ranks may own unequal numbers of blocks
-        pieces = make_pieces(evaluator, index, data, request.chunk)
+        pieces = None
+        if request.chunk is not None:
+            pieces = make_pieces(evaluator, index, data, request.chunk)
         evaluator.begin()
-        return Draw(evaluator, index, data, share / index.shape[0], request.before, pieces)
-
-    def _weights_at(self, point: Point) -> Sequence[Tensor] | None:
-        if point is Point.NOW:
-            return None
-        if point is Point.PREVIOUS:
-            return self.state.previous
-        assert self.state.reference is not None
-        return self.state.reference.weights
+        return Draw(evaluator, index, data, share / index.shape[0], request.before, weights_at, tangents, pieces)
 
     @torch.no_grad()
     def _moved(self) -> list[Tensor]:
@@ -170,7 +162,7 @@ class TrackedBlocks(Engine):
         gradients = 0
         products = 0
         for probe in boxed.probes.values():
-            gradients += probe.f is not None
+            gradients += probe.f is not None  # f is known where a gradient was taken
             products += probe.jvp is not None
         reference = self.state.reference
         now = boxed.probes[Point.NOW]
@@ -216,7 +208,7 @@ class TrackedBlocks(Engine):
 
     def renew_reference(self) -> None:
         """Renew the reference at the next step, whatever the period; u is left alone (a new stage does this)."""
-        self.state.renew = self.state.reference is not None
+        self.state.renew = self.state.reference is not None  # before the first step a renewal is due anyway
 
     def prepare(self, request: Request) -> Renewal | None:
         """A pass over all data, where the reference is due: w_tau, g(w_tau), u_{tau-1} and Gfull."""
@@ -225,8 +217,10 @@ class TrackedBlocks(Engine):
             return None
         assert self._full_pass is not None
         table = self.state.table
+        # beta alone is wanted, which depends on neither ratio nor rows (SCENT has no finite-sum form).
         beta = self.method.tracker.coefficients(t, 1.0, table.rows).beta
         reference, samples = make_reference(self._evaluator, table, self._full_pass, beta, t)
+        # An epoch in steps is known once a batch is there to compare the pass with.
         if self.method.period is None:
             reference.epoch = steps_per_epoch(samples, self.samples(request), table.device)
         self.state.reference = reference
@@ -276,17 +270,6 @@ class TrackedBlocks(Engine):
             large=large,
         )
 
-    def _watch(self, t: int, c: Coefficients, drawn: Drawn, boxed: Boxed) -> None:
-        """Follow MSVR's correction."""
-        if self.state.watch is None:
-            return
-        now = boxed.probes[Point.NOW]
-        previous = None
-        if Point.PREVIOUS in boxed.probes:
-            previous = boxed.probes[Point.PREVIOUS].g
-        values = Values(drawn.u, now.g, previous, jvp=now.jvp)
-        self.state.watch.follow(t, c, values, drawn.new, self._evaluator.log_domain)
-
     def after_step(self, t: int, stacklevel: int) -> None:
         """Say where MSVR's correction does harm."""
         if self.state.watch is not None:
@@ -299,13 +282,7 @@ class TrackedBlocks(Engine):
         chosen = self._full_pass if full_pass is None else full_pass
         if chosen is None:
             raise ValueError("diagnose needs a full_pass, here or in the Solver; got None")
-        if not gradient:
-            return exact_values(self._evaluator, self.state.table, chosen)
-        return exact_figures(self._evaluator, self.state.table, chosen, z)
+        return exact_figures(self._evaluator, self.state.table, chosen, z, gradient)
 
 
-def _make(parts: Parts) -> Engine:
-    return TrackedBlocks(parts)
-
-
-register_engine(memory=False, factory=_make)
+register_engine(memory=False, factory=TrackedBlocks)

@@ -62,16 +62,17 @@ class CorrectionWatch:
         if moved is None:
             return
         beta = float(c.beta)
-        apart = v.now - v.u
+        apart = v.now - v.u  # (B, dim)
         if log_domain is not None:  # relative to u
             ratio = apart.clamp(max=_TOP).exp()
             change = moved if c.jvp is not None else -torch.expm1((-moved).clamp(max=_TOP))
             moved = torch.where(log_domain, ratio * change, moved)
             apart = torch.where(log_domain, ratio - 1.0, apart)
+        # What a correction leaves in u decays by (1 - beta)^2 per visit: a geometric series.
         left = gamma / math.sqrt(beta * (2.0 - beta))
         both = torch.stack([(left * moved).square(), apart.square()])  # (2, B, dim)
         if new is not None:
-            both = both.masked_fill(new, 0.0)
+            both = both.masked_fill(new, 0.0)  # a block met for the first time has u = g
         sums = both.mean((1, 2))
         if self.sums is not None:
             sums = sums + self.sums

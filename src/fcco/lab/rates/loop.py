@@ -1,6 +1,6 @@
 """The steps of :class:`fcco.Solver`, vectorised over lanes (settings) and seeds, on a closed-form problem.
 
-The algorithm box is the library's own (:func:`fcco.methods._box.run_box`): which points are probed, what weighs each
+The algorithm box is the library's own (:class:`fcco.methods._box.Box`): which points are probed, what weighs each
 gradient, how u follows. A lane is one setting (rates, step size); all lanes of a loop share the method's
 structure and, seed by seed, the same draws. Shapes: L lanes, S seeds, B drawn blocks, m blocks, w in R^d.
 """
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fcco.lab.rates.problems import Draw, Problem
 from fcco.methods import Method
-from fcco.methods._box import Drawn, Point, Probe, WeighAt, run_box
+from fcco.methods._box import Box, Drawn, Point, Probe, WeighAt
 from fcco.methods.estimators import Sarah, Weights
 from fcco.methods.trackers import Coefficients, Tracker
 
@@ -193,7 +193,7 @@ class Loop:
             total.add_(weight * self.problem.pull(w, draw, u))
             return Probe(g, jvp, u)
 
-        boxed = run_box(method, c, k, drawn, probe)
+        boxed = Box(method, c, drawn).run(k, probe)
         self.seen = (drawn.u, boxed.probes)
         keeps_earlier = method.lag == 1 and k.previous is not None
         self.rows.write(place, boxed.replaced, boxed.u, decay, keeps_earlier)

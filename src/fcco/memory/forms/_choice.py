@@ -31,6 +31,7 @@ def form_of(objective: NamesItsForm, table: OutputTable) -> Form:
 
 def speaks_for_itself(objective: NamesItsForm) -> bool:
     """Whether no class below the one that names the form (and no instance) has changed what the form is of."""
+    # A subclass with another f would else be evaluated by its parent's formula, in silence.
     classes = type(objective).__mro__
     named_at = _defined_at(classes, "table_form")
     changed_below = any(_defined_at(classes, name) < named_at for name in _DESCRIBED)

@@ -33,7 +33,7 @@ class Features(NamedTuple):
     """What the table says of S examples.
 
     Args:
-        id: (S,) who they are, in growing order.
+        id: (S,) the examples, in growing order.
         h: (S, 2, d) their features.
         positive: (S,) the product of the two.
         tau: (S, 2) their temperatures.
@@ -70,8 +70,8 @@ class ContrastiveForm(Form):
     A step sets the drawn examples against all others twice: as anchors (whose rows are then fresh), and as others of
     all anchors (with the rows that these had last). All pairs are met only when everything is evaluated.
 
-    Rows are one tensor (N, 4): log g and the mean of x, in both directions; of an example that was not compared with
-    anyone yet: inf.
+    Rows are one tensor (N, 4): log g and the mean of x, in both directions; of an example that was not compared
+    yet: inf.
 
     Args:
         objective: gives f, its ``outer``.
@@ -116,7 +116,7 @@ class ContrastiveForm(Form):
         return [torch.full((self._table.size, 4), torch.inf, dtype=exact_dtype(device), device=device)]
 
     def evaluate_all(self, rows: list[Tensor]) -> Evaluation:
-        found = self._features()
+        found = self._features()  # S examples
         fresh = rows[0].clone()
         by_feature = torch.zeros_like(found.h)  # (S, 2, d)
         gradients = [torch.zeros_like(p) for p in self.objective_params]
@@ -141,16 +141,16 @@ class ContrastiveForm(Form):
     def evaluate(self, ids: Tensor, rows: list[Tensor], old: Entries | None = None) -> Evaluation:
         id = sent(ids.contiguous(), self._table.device)
         found = self._features()
-        place = torch.searchsorted(found.id, id)
+        place = torch.searchsorted(found.id, id)  # (K,) where the drawn stand among those seen
         gradients = [torch.zeros_like(p) for p in self.objective_params]
         f: list[Tensor] = []
         if len(found) < 2:
             nothing = torch.zeros_like(self._table.values[id])
             return Evaluation(nothing, joined(f, nothing), gradients, rows)
         fresh = rows[0].clone()
-        drawn = found.at(place)
+        drawn = found.at(place)  # K examples
         means = self._renew(fresh, drawn, found)
-        # Some were seen before there was anyone to compare them with.
+        # Some were seen before there was anything to compare them with.
         if self._table.filling:
             first = fresh[found.id].isinf().any(1).nonzero()[:, 0]
             self._renew(fresh, found.at(first), found)
@@ -171,7 +171,7 @@ class ContrastiveForm(Form):
     # ------------------------------------------------------------------ parts
 
     def _features(self) -> Features:
-        """Of everyone seen who counts."""
+        """Of all examples seen that count."""
         table = self._table
         id = torch.arange(table.size, device=table.device)
         if table.missing or not self._all_count:  # else a device would wait
@@ -189,7 +189,7 @@ class ContrastiveForm(Form):
         return torch.cat([*f, f[0].new_zeros(int((self._weight == 0).sum()))])
 
     def _others(self, h: Tensor, v: int) -> Tensor:
-        """(Q, d), whom direction v compares with: the other modality, or both views. A view of h (P, 2, d)."""
+        """(Q, d), what direction v compares with: the other modality, or both views. A view of h (P, 2, d)."""
         if self._two_modal:
             return h[:, 1 - v]
         return h.flatten(0, 1)
@@ -206,12 +206,12 @@ class ContrastiveForm(Form):
 
     def _exponents(self, anchors: Features, v: int, others: Features) -> Tensor:
         """x (A, Q); -inf where an anchor meets itself."""
-        x = anchors.h[:, v] @ self._others(others.h, v).T
+        x = anchors.h[:, v] @ self._others(others.h, v).T  # (A, Q)
         x = (x - anchors.positive.unsqueeze(1)).div_(anchors.tau[:, v, None])
         return x.masked_fill_(anchors.id.unsqueeze(1) == self._per_other(others.id), -torch.inf)
 
     def _compare(self, anchors: Features, found: Features) -> tuple[list[Tensor], Tensor]:
-        """The anchors against everyone: the shares (A, Q) of the others in both directions, and the rows (A, 4)."""
+        """The anchors against all others: the shares (A, Q) of the others in both directions, and the rows (A, 4)."""
         log_weight = self._per_other(found.weight).log()
         log_total = self._log_total(anchors, found).squeeze(1)
         shares: list[Tensor] = []
@@ -220,8 +220,8 @@ class ContrastiveForm(Form):
         for v in (0, 1):
             x = self._exponents(anchors, v, found)
             exponent = x + log_weight  # (A, Q)
-            total = exponent.logsumexp(1, keepdim=True)
-            share = exponent.sub_(total).exp_()
+            total = exponent.logsumexp(1, keepdim=True)  # (A, 1)
+            share = exponent.sub_(total).exp_()  # (A, Q), adds up to 1 in each row
             if self.objective_params:
                 mean.append((share * x.clamp_(min=_LEAST)).sum(1))
             else:
@@ -237,7 +237,7 @@ class ContrastiveForm(Form):
             part = anchors.at(some)
             shares, rows[part.id] = self._compare(part, found)
             for v, share in enumerate(shares):
-                means[v][some] = share @ self._others(found.h, v)
+                means[v][some] = share @ self._others(found.h, v)  # (A, d)
         return means
 
     def _against(
@@ -253,7 +253,7 @@ class ContrastiveForm(Form):
         return self._weigh(anchors, rows, found), x
 
     def _weigh(self, anchors: Features, rows: Tensor, found: Features) -> _Weighed:
-        log_g, x = rows.chunk(2, 1)
+        log_g, x = rows.chunk(2, 1)  # (A, 2) each
         complete = not self._table.missing
         share = self._shares.at(found.id, complete=complete)[torch.searchsorted(found.id, anchors.id)]
         with torch.enable_grad():
@@ -261,7 +261,7 @@ class ContrastiveForm(Form):
             f = self._objective.outer(anchors.id, leaf)
             scale = share.to(f.dtype)
             slope = torch.autograd.grad(f, leaf, scale, retain_graph=bool(self.objective_params))[0]
-            b = slope.to(anchors.tau.dtype) / anchors.tau
+            b = slope.to(anchors.tau.dtype) / anchors.tau  # (A, 2)
             if not self.objective_params:
                 return _Weighed(f.detach(), b, [])
             tau = torch.as_tensor(self._tau(anchors.id)).expand(b.shape)  # d(log g)/d(tau) = -(mean of x)/tau

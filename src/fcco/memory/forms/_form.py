@@ -1,7 +1,7 @@
 """Form: the objective as a function of the outputs in the table, F(w) = Phi(s_1(w), ..., s_n(w)).
 
-An objective names its form (``OutputObjective.table_form``), a surrogate its kernel. A form holds structure alone: who
-is compared with whom. The outputs come from the table, and what else it remembers (``rows``) is handed in and out.
+An objective names its form (``OutputObjective.table_form``), a surrogate its kernel. A form holds structure alone:
+which examples are compared. The outputs come from the table; what else it remembers (``rows``) is handed in and out.
 """
 
 from __future__ import annotations
@@ -151,9 +151,9 @@ class BlockShares:
         """(B,) of the blocks that take part; ``complete``: all others do as well."""
         if complete:
             return self._weight.new_full(index.shape, 1.0 / self._num_blocks)
-        there = self._by_stratum(index)
+        there = self._by_stratum(index)  # (S,) what those that take part weigh together
         scale = self._total / (there.clamp(min=torch.finfo(there.dtype).tiny) * self._num_blocks)
-        return scale[self._stratum[index]]
+        return scale[self._stratum[index]]  # (B,)
 
     def _by_stratum(self, index: Tensor) -> Tensor:
         number = int(self._stratum.max()) + 1
@@ -181,5 +181,5 @@ def example_weights(blocks: Blocks, device: torch.device) -> Tensor:
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the CPU on the device; CUDA takes what it needs at once, so nobody must wait for the copy."""
+    """A tensor of the CPU on the device; CUDA takes what it needs at once, so nothing waits for the copy."""
     return tensor.to(device, non_blocking=device.type == "cuda")

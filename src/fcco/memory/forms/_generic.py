@@ -19,10 +19,10 @@ class GenericForm(Form):
     """Runs the objective over a full pass with outputs from the table in place of the network's.
 
     The reference for the fast forms, and what the other objectives use: exact, at the price of every pair. Blocks
-    whose own example was never seen, and those with nobody to compare with, take no part.
+    whose own example was never seen, and those with nothing to be compared with, take no part.
 
     Args:
-        objective: gives g (``values``), f (``outer``), and by its blocks who is compared with whom.
+        objective: gives g (``values``), f (``outer``), and by its blocks which examples are compared.
         table: where the outputs come from.
         chunk: examples per piece of the pass.
     """
@@ -69,7 +69,7 @@ class GenericForm(Form):
             return Evaluation(c, c.new_zeros(0), gradients, [])
         found = self._outer.at(index, u[index], self._shares.at(index, complete=factor is None))
         add_to(gradients, found.param_gradients)
-        slope = torch.zeros_like(u).index_copy(0, index, found.slope)
+        slope = torch.zeros_like(u).index_copy(0, index, found.slope)  # (m, dim), 0 for blocks that take no part
         for batch in self._pieces(blocks, factor):
             add_to(gradients, self._add_gradient(c, batch, u, slope))
         return Evaluation(c, found.f, gradients, [])
@@ -79,8 +79,8 @@ class GenericForm(Form):
         assert batch.index is not None
         index = batch.index
         with torch.enable_grad():
-            outputs = self._table.values[batch.id].requires_grad_()
-            g = self._objective.values(index, outputs, batch)
+            outputs = self._table.values[batch.id].requires_grad_()  # (K, ...)
+            g = self._objective.values(index, outputs, batch)  # (B, dim), a part of the blocks' g
             rows = g.detach().to(u.dtype)
             # In log components d g = g d(log g), and a piece holds its part of g alone.
             weight = torch.where(self._log_domain, slope[index] * (rows - u[index]).exp(), slope[index])
@@ -104,6 +104,7 @@ class GenericForm(Form):
             index = batch.index
             g = self._objective.values(index, self._table.values[batch.id], batch).to(dtype)
             u[index] = torch.where(self._log_domain, torch.logaddexp(u[index], g), u[index] + g)
+            # Blocks with nothing to be compared with never come, and have no g.
             met[index] = True
         return u, met
 
@@ -130,7 +131,7 @@ class GenericForm(Form):
         block_pos = batch.block_pos
         if block_pos is not None:
             there = there & kept[block_pos]
-            block_pos = (kept.cumsum(0) - 1)[block_pos][there]
+            block_pos = (kept.cumsum(0) - 1)[block_pos][there]  # places move up where others have left
         y = batch.y
         if y is not None:
             y = y[kept]
@@ -149,6 +150,7 @@ class GenericForm(Form):
     def _factors(self, blocks: Tensor) -> Tensor:
         """(m, 2): what weights are multiplied by so that those seen stand for all; for negatives and positives."""
         seen = self._table.seen
+        # What the weights of each block add up to over all examples, and over those seen.
         whole = torch.zeros(self._objective.num_blocks, 2, dtype=torch.float64, device=self._table.device)
         there = torch.zeros_like(whole)
         for batch in self._blocks.chunks(blocks, self._chunk):

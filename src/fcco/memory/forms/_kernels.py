@@ -51,13 +51,13 @@ class Kernel(ABC):
 
 
 def extremes(s: Tensor, w: Tensor, same_class: Tensor | None) -> Others:
-    """The ends of the others' scores (Q,), in each of their two classes; weight 0 where there is nobody.
+    """The ends of the others' scores (Q,), in each of their two classes; weight 0 where a class is empty.
 
     Within a class all weigh the same, and k has its largest value at one of the two ends: so these stand for all.
 
     Args:
         w: (Q, C) the weights.
-        same_class: (Q,) bool, who is of the anchors' class; None: nobody.
+        same_class: (Q,) bool, which are of the anchors' class; None: none.
     """
     if same_class is None:
         return Others(torch.stack(s.aminmax()), w[:1].expand(2, -1))
@@ -94,6 +94,7 @@ class Polynomial(Kernel):
         return log_g, slope / value.masked_fill(value <= 0.0, math.inf)
 
     def columns(self, s: Tensor, a: Tensor, log_g: Tensor, b: Tensor) -> Tensor:
+        # Sums over anchors are the same sums with the signs turned: k'(s_o - s_a) with q = -s_o, p = -s_a.
         return self.sums(-s, -a, b * inverse(log_g))[1]
 
     def largest(self, others: Others, a: Tensor) -> Tensor:
@@ -120,7 +121,7 @@ class Polynomial(Kernel):
         return torch.cat(value), torch.cat(slope)
 
     def one_by_one(self, q: Tensor, p: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-        x = self._inside(self.margin + p - q.unsqueeze(1))
+        x = self._inside(self.margin + p - q.unsqueeze(1))  # (Q, P)
         return self.scale * (x.square() @ w), 2.0 * self.scale * (x @ w)
 
     def by_sorting(self, q: Tensor, p: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
@@ -135,7 +136,7 @@ class Polynomial(Kernel):
             above = torch.searchsorted(-p, self.margin - q)
         else:
             above = torch.full_like(q, p.shape[0]).long()
-        s0, s1, s2 = moments[:, above].T.chunk(3, 1)
+        s0, s1, s2 = moments[:, above].T.chunk(3, 1)  # (Q, C) each
         d = self.margin - (q.unsqueeze(1) - center.T)  # (Q, C)
         return self.scale * (s2 + d * (2.0 * s1 + d * s0)), 2.0 * self.scale * (s1 + d * s0)
 
@@ -185,10 +186,10 @@ class Exponential(Kernel):
         minus_top = -self._most(s, edge).unsqueeze(1)  # (A, 1)
         for some in self._chunks(edge, s, w):
             shift = minus_top[some.which]
-            e = _exp_(torch.addcmul(shift, some.root, some.root, value=self.scale))
-            g = e @ some.w
+            e = _exp_(torch.addcmul(shift, some.root, some.root, value=self.scale))  # (A, P), at most 1
+            g = e @ some.w  # (A, C)
             if some.outside is not None:
-                g += some.outside * shift.exp()
+                g += some.outside * shift.exp()  # k = 1 outside of the hinge
             slope[some.which] = 2.0 * self.scale * (e.mul_(some.root) @ some.w) / g
             log_g[some.which] = g.log() - shift
         return log_g, slope
@@ -204,7 +205,7 @@ class Exponential(Kernel):
 
     def largest(self, others: Others, a: Tensor) -> Tensor:
         root = self._root(self.margin + others.s - a.unsqueeze(1)).unsqueeze(2)  # (A, E, 1)
-        e = torch.addcmul(others.w.log(), root, root, value=self.scale)  # -inf where there is nobody
+        e = torch.addcmul(others.w.log(), root, root, value=self.scale)  # -inf where a class is empty
         return e.amax(1).clamp(min=ZERO)
 
     def cost(self, anchors: int, others: int) -> int:
@@ -251,7 +252,7 @@ class Exponential(Kernel):
 
     def _sorted_chunks(self, mine: Tensor, others: Tensor, w: Tensor, budget: int) -> Iterator[_Chunk]:
         """The same by size: those that have few inside meet few."""
-        order = mine.argsort(descending=True)
+        order = mine.argsort(descending=True)  # the highest have the most inside
         others, by_size = others.sort()
         w = w[by_size]
         below = torch.cat([w.new_zeros(1, w.shape[1]), w.cumsum(0)])

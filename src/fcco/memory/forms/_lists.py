@@ -89,9 +89,9 @@ class QueryExponentials(_QueryMeans):
         score = h[there]
         # Each query from its own largest score, so that no exponential overflows.
         top = h.new_full(self.size.shape, -torch.inf).scatter_reduce(0, query, score.detach(), "amax")
-        mass = torch.zeros_like(top).index_add(0, query, weight * (score - top[query]).exp())
+        mass = torch.zeros_like(top).index_add(0, query, weight * (score - top[query]).exp())  # (Q,)
         total = torch.zeros_like(top).index_add(0, query, weight)
-        mine = self.block_query[blocks]
+        mine = self.block_query[blocks]  # (B,)
         mean: Tensor = (mass[mine] / total[mine]).log() + top[mine]
         return mean - h[self.block_item[blocks]]
 
@@ -105,7 +105,7 @@ class QueryPairs(_QueryMeans):
         self._surrogate = surrogate
 
     def pieces(self, blocks: Tensor) -> Iterator[Tensor]:
-        piece = self.size[self.block_query[blocks]].cumsum(0) // PAIRS
+        piece = self.size[self.block_query[blocks]].cumsum(0) // PAIRS  # (B,) which piece each block falls into
         yield from blocks.split(piece.unique_consecutive(return_counts=True)[1].tolist())
 
     def cost(self) -> int:
@@ -116,7 +116,7 @@ class QueryPairs(_QueryMeans):
         count = self.size[query]
         block = torch.arange(blocks.shape[0], device=h.device).repeat_interleave(count)  # of each pair
         place = torch.arange(block.shape[0], device=h.device) - (count.cumsum(0) - count)[block]
-        item = self.items[self.start[query][block] + place]
+        item = self.items[self.start[query][block] + place]  # (P,), of each pair
         weight = torch.where(seen[item], self.weight[item], 0.0).to(h.dtype)
         # One entry per (block, item of its query).
         loss = self._surrogate(h[item] - h[self.block_item[blocks]][block]) * weight
@@ -143,7 +143,7 @@ class RiskExponentials(ListMeans):
         weight = self.weight[order].to(h.dtype)
         # Running sums over the order: a risk set is read off at its end.
         sums = (h[order] + weight.log()).logcumsumexp(0)
-        last = there.cumsum(0)[self.risk_size[blocks] - 1] - 1
+        last = there.cumsum(0)[self.risk_size[blocks] - 1] - 1  # (B,) the end of each risk set among those seen
         return sums[last] - weight.cumsum(0)[last].log() - h[self.block_item[blocks]]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import torch
@@ -19,19 +18,6 @@ CHUNK = 1 << 16  # examples of one piece
 
 #: g (m, dim) from the means (2, m) of positives and negatives, and the mean squares about them (2, m)
 ValuesAtMoments = Callable[[Tensor, Tensor], Tensor]
-
-
-@final
-@dataclass(frozen=True)
-class _Labels:
-    """Who is a positive, and who a negative, of which task; on the table's device."""
-
-    tasks: TaskLists
-    task: Tensor
-
-    def at(self, id: Tensor) -> Tensor:
-        """(2, K, m) bool."""
-        return torch.stack(self.tasks.at(self.task, id)).transpose(1, 2)
 
 
 class _Slopes(NamedTuple):
@@ -69,8 +55,7 @@ class MomentForm(Form):
         self._table = table
         self._task = blocks.block_task.to(device)
         self._num_tasks = blocks.num_tasks
-        moved = TaskLists(blocks.tasks.y.to(device), blocks.tasks.positive, blocks.tasks.negative, self._task)
-        self._labels = _Labels(moved, self._task)
+        self._tasks = TaskLists(blocks.tasks.y.to(device), blocks.tasks.positive, blocks.tasks.negative, self._task)
         self._weight = example_weights(blocks, device)
         self._blocks = torch.arange(blocks.num_blocks, device=device)
         self.objective_params = objective.objective_params()
@@ -109,9 +94,13 @@ class MomentForm(Form):
         columns = values.reshape(values.shape[0], self._num_tasks)
         return columns[:, self._task].to(exact_dtype(values.device))
 
+    def _labels(self, id: Tensor) -> Tensor:
+        """(2, K, m) bool: which of the examples are positives, and which negatives, of each task."""
+        return torch.stack(self._tasks.at(self._task, id)).transpose(1, 2)
+
     def _sums(self, center: Tensor, id: Tensor, values: Tensor, seen: Tensor | None = None) -> Tensor:
         """(3, 2, m): what the examples weigh in each class, the sums of h - c and of its square."""
-        there = self._labels.at(id)  # (2, K, m)
+        there = self._labels(id)  # (2, K, m)
         if seen is not None:
             there = there & seen[:, None]
         weight = there * self._weight[id].unsqueeze(1)  # (2, K, m)
@@ -121,6 +110,7 @@ class MomentForm(Form):
     def _sum_up(self, rows: Tensor, all_ids: Tensor) -> Tensor:
         """All sums anew, about the class means."""
         sums = rows.clone()
+        # Twice: the first pass finds the means, the second one sums about them.
         for centred in (False, True):
             if centred:
                 sums[0] += torch.where(sums[1] > 0, sums[2] / _or_one(sums[1]), 0.0)
@@ -133,14 +123,14 @@ class MomentForm(Form):
         center, weight, first, second = sums
         size = _or_one(weight)
         mean = center + first / size  # (2, m)
-        rest = (second / size - (first / size).square()).clamp(min=0.0)
+        rest = (second / size - (first / size).square()).clamp(min=0.0)  # (2, m) below 0 by rounding only
         met: Tensor | slice = slice(None)
         if self._table.missing:  # else a device would wait
             met = (weight > 0).all(0)
         with torch.enable_grad():
             leaf_mean = mean.detach().requires_grad_()
             leaf_rest = rest.detach().requires_grad_()
-            g = self._values_at_moments(leaf_mean, leaf_rest)
+            g = self._values_at_moments(leaf_mean, leaf_rest)  # (m, dim)
             f = self._objective.outer(self._blocks[met], g[met])
             wanted = [leaf_mean, leaf_rest, *self.objective_params]
             total = f.sum() / max(1, f.shape[0])
@@ -154,14 +144,14 @@ class MomentForm(Form):
         by_mean = (found.by_mean / size).unsqueeze(1)  # (2, 1, m)
         by_square = (found.by_square / size).unsqueeze(1)
         c = by_mean + 2.0 * by_square * (self._scores(values) - found.mean.unsqueeze(1))  # (2, K, m)
-        there = self._labels.at(id) & self._table.seen_at(id).unsqueeze(1)
+        there = self._labels(id) & self._table.seen_at(id).unsqueeze(1)
         c = torch.where(there, c, 0.0).sum(0) * self._weight[id].unsqueeze(1)  # (K, m)
         columns = c.new_zeros(id.shape[0], self._num_tasks).index_copy(1, self._task, c)
         return columns.reshape_as(values).to(values.dtype)
 
 
 def _or_one(weight: Tensor) -> Tensor:
-    """The weights (2, m), 1 where there is nobody (rounding may leave a trace of those that were replaced)."""
+    """The weights (2, m), 1 where a class is empty (rounding may leave a trace of those that were replaced)."""
     return torch.where(weight > 0, weight, 1.0)
 
 

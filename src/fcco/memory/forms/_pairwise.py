@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -46,19 +48,23 @@ class _Present:
 
     @property
     def comparable(self) -> bool:
-        """Whether there is someone to compare, and someone to compare with."""
+        """Whether there are anchors, and others to compare them with."""
         return self.a.numel() > 0 and self.s.numel() > 0
+
+
+#: f and the derivatives of a view, from its rows (renewed in place) and its column of c (added to)
+EvaluateView = Callable[[View, _Present, Tensor, Tensor], OuterValues]
 
 
 @final
 class PairwiseForm(Form):
     r""":math:`\Phi(s) = \frac1m \sum_a f_a(\log \sum_o w_o k(\sigma (s_o - s_a)))`, task by task.
 
-    Rows are log g (A, C), a tensor per task; of an anchor that has not been compared with anyone yet: inf.
+    Rows are log g (A, C), a tensor per task; of an anchor that has not been compared yet: inf.
 
     Args:
         objective: gives f, its ``outer``.
-        blocks: who is compared with whom; sigma is -1 where the blocks are the negatives.
+        blocks: which examples are compared; sigma is -1 where the blocks are the negatives.
         kernel: k.
         table: where s comes from.
         same_class_only: for each component of g, whether it runs over the anchors' class alone.
@@ -92,28 +98,7 @@ class PairwiseForm(Form):
         return [view.share.new_full((view.anchors.shape[0], self._components), torch.inf) for view in self._views]
 
     def evaluate_all(self, rows: list[Tensor]) -> Evaluation:
-        c = torch.zeros_like(self._table.values)
-        values: list[Tensor] = []
-        gradients = [torch.zeros_like(p) for p in self.objective_params]
-        new_rows: list[Tensor] = []
-        for view, old_rows in zip(self._views, rows, strict=True):
-            there = self._present(view)
-            if not there.comparable:
-                new_rows.append(old_rows)
-                continue
-            log_g, slope = self._kernel.rows(there.a, there.s, there.w)  # (A, C) each
-            found = self._weigh(view, there, log_g)
-            column = self._column(c, view)
-            by_anchor = (found.slope * slope).sum(1).to(c.dtype)
-            column.index_add_(0, view.anchors[there.anchors], by_anchor, alpha=-self._sign)
-            by_other = (self._kernel.columns(there.s, there.a, log_g, found.slope) * there.w).sum(1)
-            column.index_add_(0, view.others[there.others], by_other.to(c.dtype), alpha=self._sign)
-            values.append(found.f)
-            add_to(gradients, found.param_gradients)
-            fresh = old_rows.clone()
-            fresh[there.anchors] = log_g.to(fresh.dtype)
-            new_rows.append(fresh)
-        return Evaluation(c, joined(values, c), gradients, new_rows)
+        return self._each_view(torch.zeros_like(self._table.values), rows, self._evaluate_whole)
 
     def evaluate(self, ids: Tensor, rows: list[Tensor], old: Entries | None = None) -> Evaluation:
         """c of the examples (K,), whose outputs are fresh; the rows of the others' anchors are the last known.
@@ -121,6 +106,10 @@ class PairwiseForm(Form):
         Who of them is what is found on the CPU: where ``ids`` are there, no device waits.
         """
         c = self._table.values.new_zeros(ids.shape[0], *self._table.shape)
+        return self._each_view(c, rows, functools.partial(self._evaluate_some, ids))
+
+    def _each_view(self, c: Tensor, rows: list[Tensor], evaluate: EvaluateView) -> Evaluation:
+        """The views one after another, each adding to its column of c; one without pairs keeps its rows."""
         values: list[Tensor] = []
         gradients = [torch.zeros_like(p) for p in self.objective_params]
         new_rows: list[Tensor] = []
@@ -129,18 +118,27 @@ class PairwiseForm(Form):
             if not there.comparable:
                 new_rows.append(old_rows)
                 continue
-            found, fresh = self._evaluate_view(view, there, ids, old_rows.clone(), self._column(c, view))
+            new_rows.append(old_rows.clone())
+            found = evaluate(view, there, new_rows[-1], self._column(c, view))
             values.append(found.f)
             add_to(gradients, found.param_gradients)
-            new_rows.append(fresh)
         return Evaluation(c, joined(values, c), gradients, new_rows)
 
-    def _evaluate_view(
-        self, view: View, there: _Present, ids: Tensor, rows: Tensor, column: Tensor
-    ) -> tuple[OuterValues, Tensor]:
-        """f and the new rows; c of the examples is added to ``column`` (K,)."""
-        mine, anchor = self._drawn(view.anchor_at, ids)
-        theirs, other = self._drawn(view.other_at, ids)
+    def _evaluate_whole(self, view: View, there: _Present, rows: Tensor, column: Tensor) -> OuterValues:
+        """All pairs anew; c of every example is added to ``column`` (N,)."""
+        log_g, slope = self._kernel.rows(there.a, there.s, there.w)  # (A, C) each
+        found = self._weigh(view, there, log_g)
+        by_anchor = (found.slope * slope).sum(1).to(column.dtype)  # (A,)
+        column.index_add_(0, view.anchors[there.anchors], by_anchor, alpha=-self._sign)
+        by_other = (self._kernel.columns(there.s, there.a, log_g, found.slope) * there.w).sum(1)
+        column.index_add_(0, view.others[there.others], by_other.to(column.dtype), alpha=self._sign)
+        rows[there.anchors] = log_g.to(rows.dtype)
+        return found
+
+    def _evaluate_some(self, ids: Tensor, view: View, there: _Present, rows: Tensor, column: Tensor) -> OuterValues:
+        """The pairs of the examples ids (K,); their c is added to ``column`` (K,), their rows are renewed in place."""
+        mine, anchor = self._drawn(view.anchor_at, ids)  # (B,) each: which of ids, and where among the anchors
+        theirs, other = self._drawn(view.other_at, ids)  # (Q,) each: which of ids, and where among the others
         slope = None
         if mine.numel():
             at = _among(there.anchors, anchor)
@@ -163,7 +161,7 @@ class PairwiseForm(Form):
         if theirs.numel():
             by_other = (self._kernel.columns(s_fresh, there.a, log_g, found.slope) * w_fresh).sum(1)
             column.index_add_(0, theirs, by_other.to(column.dtype), alpha=self._sign)
-        return found, rows
+        return found
 
     # ------------------------------------------------------------------ parts
 
@@ -174,7 +172,7 @@ class PairwiseForm(Form):
         return sent(there, self._table.device), sent(place[there], self._table.device)
 
     def _fill_first_rows(self, rows: Tensor, there: _Present) -> None:
-        """Rows of the anchors that were seen before there was anyone to compare them with, in place."""
+        """Rows of the anchors that were seen before there was anything to compare them with, in place."""
         new = rows[there.anchors].isinf().any(1).nonzero()[:, 0]
         if not new.numel():
             return

@@ -1,4 +1,4 @@
-"""Views: who is compared with whom in each task, for :class:`PairwiseForm`."""
+"""Views: which examples are compared in each task, for :class:`PairwiseForm`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class View:
         every = self.share.amax(1)  # the component that runs over both classes
         total = every.new_zeros(2).index_add(0, self.same_class.long(), every)
         same_class = self.same_class[present].long()
-        there = torch.zeros_like(total).index_add(0, same_class, every[present])
+        there = torch.zeros_like(total).index_add(0, same_class, every[present])  # (2,)
         factor = torch.where(there > 0, total / there, 0.0)  # (2,)
         return self.share[present] * factor[same_class].unsqueeze(1)
 
@@ -60,7 +60,7 @@ def views_of(blocks: PointBlocks, device: torch.device, same_class_only: tuple[b
 def _view(blocks: PointBlocks, task: int, worth: Tensor, same_class_only: tuple[bool, ...]) -> View:
     device = worth.device
     size = blocks.data.num_examples
-    mine = (blocks.block_task == task).nonzero()[:, 0]
+    mine = (blocks.block_task == task).nonzero()[:, 0]  # (A,)
     anchors = blocks.block_example[mine]
     others = _other_class(blocks, task)
     same_class = torch.zeros_like(others, dtype=torch.bool)
