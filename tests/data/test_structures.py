@@ -227,3 +227,22 @@ def test_an_example_is_not_compared_with_itself_however_much_it_weighs() -> None
     for batch in full_pass(blocks, N):
         assert batch.weight is not None
         assert batch.weight.diagonal().tolist() == [0.0] * N
+
+
+def test_a_split_of_several_labels_goes_by_the_rarest():
+    y = torch.zeros(40, 3)
+    y[:2, 0] = 1
+    y[:20, 1] = 1
+    y[5:9, 2] = 1
+    x = torch.randn(40, 3)
+    for seed in range(20):
+        for part in Points(x, y).split(0.5, seed=seed):
+            assert part.y[:, 0].sum() == 1
+            assert part.y[:, 2].sum() == 2
+
+
+def test_bags_by_a_dict_may_leave_numbers_out():
+    data = Bags(torch.randn(4, 3), [0, 0, 2, 2], {0: 1, 2: 0})
+    assert data.bag.tolist() == [0, 0, 1, 1]
+    assert data.bag_names == (0, 2)
+    assert data.bag_label.tolist() == [1, 0]

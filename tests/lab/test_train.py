@@ -156,7 +156,7 @@ class StopAt:
     replace(SMALL, method="output-memory", importance=0.3, optimizer="adam", lr=0.01),
 ])  # fmt: skip
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_by_a_signal_and_resumed_it_ends_in_the_same_bits(
+def test_stopped_by_a_signal_and_resumed_it_ends_bit_for_bit_the_same(
     tmp_path: Path, config: TrainConfig, number: int
 ) -> None:
     train(config, tmp_path / "whole")
@@ -190,7 +190,7 @@ def nursery(path: Path, kills: int) -> int:
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.slow)])
-def test_killed_at_any_moment_and_resumed_it_ends_in_the_same_bits(tmp_path: Path, kills: int) -> None:
+def test_killed_at_any_moment_and_resumed_it_ends_bit_for_bit_the_same(tmp_path: Path, kills: int) -> None:
     path = tmp_path / "killed"
     worker = subprocess.run([sys.executable, __file__, path, str(kills)], check=True, stdout=subprocess.PIPE, text=True)
     assert int(worker.stdout) >= 1

@@ -96,7 +96,7 @@ def test_every_batch_has_the_same_shape(name: str) -> None:
     state.shares = [torch.eye(len(members)).double()[0] for members in engine_of(solver).strata.members]
     two_classes = isinstance(case.blocks, PointBlocks) and case.num_tasks == 1
     for batch in loader:
-        assert len(batch) == loader.batch_size == BLOCKS + SAMPLES
+        assert len(batch) == loader.batch_size == case.blocks.batch_size(min(BLOCKS, case.num_blocks), SAMPLES)
         assert batch.id.unique().numel() == (2 if two_classes else 1)
         assert batch.weight is not None
         assert float(batch.weight.sum()) == pytest.approx(2.0 if two_classes else 1.0)

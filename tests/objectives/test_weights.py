@@ -155,3 +155,13 @@ def test_a_batch_without_weights_is_refused_where_the_data_have_them():
         objective(batch.index, batch)
     batch = objective.complete(objective.data.batch(torch.arange(N), X))
     torch.testing.assert_close(objective(batch.index, batch), passed(objective))
+
+
+def test_a_batch_whose_others_have_weight_0_is_finite():
+    x = torch.randn(6, 3)
+    data = Examples((x, x + 0.1), weight=[1, 1, 1, 0, 0, 0])
+    objective = objectives.GlobalContrastive(nn.Linear(3, 2), data)
+    solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.1), fcco.sox())
+    for batch in solver.loader(2, 1, seed=0, steps_per_epoch=20):
+        solver.step(batch)
+    assert torch.isfinite(solver.u()).all()

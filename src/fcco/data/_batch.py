@@ -27,6 +27,7 @@ class Batch:
         weight: (K,) or (B, K), how much an example counts in the mean of a block. In expectation the weights of a
             block add up to 1; over a full pass they do so exactly.
         probability: (K,) how likely each example was drawn (the output memory's draws).
+        large: whether it is one of a loader's large batches, with which SARAH starts afresh; None: there are none.
 
     Example:
         >>> batch = Batch(torch.zeros(3, 2), torch.tensor([4, 0, 7]), torch.tensor([1]))
@@ -42,6 +43,7 @@ class Batch:
     serves: Tensor | None = None
     weight: Tensor | None = None
     probability: Tensor | None = None
+    large: bool | None = None
 
     def __len__(self) -> int:
         return int(self.id.shape[0])

@@ -91,10 +91,11 @@ class Bags(Structure):
         super().__init__(x, weight, inputs)
         number, names = numbered("bag", bag, self.num_examples, self.device)
         if isinstance(y, Mapping):
-            unlabelled = [name for place, name in enumerate(names) if name not in y and bool((number == place).any())]
+            number, names = without_empty(number, names)
+            unlabelled = [name for name in names if name not in y]
             if unlabelled:
                 raise ValueError(f"y must have a label for every bag, got none for bag {checks.some(unlabelled)}")
-            y = [y.get(name) for name in names]
+            y = [y[name] for name in names]
         elif names != tuple(range(len(names))):
             raise ValueError(f"bag must hold rows of y, 0..m-1 (or give y as a dict), got {checks.some(list(names))}")
         label = _bag_labels(y, positive, self.device)

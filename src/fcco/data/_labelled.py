@@ -49,11 +49,19 @@ class Labelled(Structure):
     def _split_units(self) -> tuple[Tensor, Tensor]:
         unit = torch.arange(self.num_examples, device=self.device)
         if self.y.dim() > 1:
-            return unit, torch.zeros_like(unit)
+            return unit, _rarest_label(self.y)
         stratum = self.y  # (N,)
         if stratum.is_floating_point():
             stratum = stratum.nan_to_num(nan=-1.0).to(torch.int64)
         return unit, stratum
+
+
+def _rarest_label(y: Tensor) -> Tensor:
+    """(N,) of the labels (N, T) that an example is a positive of, the rarest one; T: it is a positive of none."""
+    positive = y == 1  # (N, T)
+    order = positive.sum(0).argsort(stable=True)  # (T,) rare ones first
+    first = positive[:, order].int().argmax(1)
+    return torch.where(positive.any(1), order[first], y.shape[1])
 
 
 @final

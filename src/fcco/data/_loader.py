@@ -132,6 +132,8 @@ class Loader(EpochLoader):
             share, samples = self._sizes(number)
             index = share.draw(generator)
             batch = self.structure.draw(index, samples, share, generator)
+            if self.large is not None:
+                batch = replace(batch, large=number % self.large[0] == 0)
             seed = self.structure.data.source.seed(generator)
             yield Plan(batch, seed, generator.get_state())
 

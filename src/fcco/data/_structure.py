@@ -71,7 +71,7 @@ class Structure(ABC):
         """Two disjoint parts, the first with about a ``fraction`` of the examples, drawn at random.
 
         Queries and bags stay whole. Each label (each group, events and censored subjects) is shared out alike; both
-        parts have some of it where it has two or more.
+        parts have some of it where it has two or more. Where an example has several labels, it goes by the rarest one.
 
         Args:
             fraction: in (0, 1), of the first part.

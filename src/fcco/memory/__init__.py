@@ -6,7 +6,7 @@ It is the engine behind :func:`fcco.output_memory`. What ``solver.loader(blocks=
 data                         draws per step, over all ranks                              K
 ===========================  ==========================================================  =========
 Points, one label            ``blocks`` of the blocks' class, ``samples`` of the other   B1 + B2
-all others                   ``blocks + samples`` of all examples                        B1 + B2
+all others                   of all examples, as many as a tracker's batch has           as there
 ===========================  ==========================================================  =========
 
 A draw may give an example that another one gave too: it is then in the batch twice, each with its own 1/(q B), and the

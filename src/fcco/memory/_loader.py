@@ -14,7 +14,7 @@ from fcco._support.parallel import rank_and_world
 from fcco.data import Batch, Blocks
 from fcco.data._epochs import EpochLoader
 from fcco.data._pass import Plan, fetched
-from fcco.data._share import rank_seed
+from fcco.data._share import Share, rank_seed
 from fcco.memory._sampler import ImportanceSampler
 from fcco.memory._strata import Strata
 from fcco.memory.forms._form import sent
@@ -38,8 +38,8 @@ class MemoryLoader(EpochLoader):
     """An iterable of :class:`fcco.Batch` for a solver with :func:`fcco.output_memory`, made by ``solver.loader``.
 
     Each step draws a fixed number of examples from every stratum, by the probabilities of the last refresh: ``blocks``
-    of the blocks' class and ``samples`` of the other where the data are Points with one label, else ``blocks +
-    samples`` of all examples. An example that is drawn twice is there twice, so every batch has the same K. Draws
+    of the blocks' class and ``samples`` of the other where the data are Points with one label, else of all examples as
+    many as a tracker's batch has. An example that is drawn twice is there twice, so every batch has the same K. Draws
     happen in this process, four steps before they are used (twice the number of workers, where that is more), and
     belong to the state. With several ranks all draw the same, and each fetches its part.
 
@@ -89,8 +89,8 @@ class MemoryLoader(EpochLoader):
         checks.positive_int("blocks", blocks)
         checks.whole("samples", samples)
         self._memory = memory
-        self._samplers = _samplers(memory.strata, blocks, samples, structure.least_samples)
         self._rank, self._world = rank_and_world()
+        self._samplers = _samplers(memory.strata, structure, blocks, samples)
         draws = sum(sampler.draws for sampler in self._samplers)
         if draws < self._world:
             raise ValueError(f"every rank must get an example per step, got {draws} draws for {self._world} ranks")
@@ -211,12 +211,14 @@ class MemoryLoader(EpochLoader):
         )
 
 
-def _samplers(strata: Strata, blocks: int, samples: int, least_samples: int) -> list[ImportanceSampler]:
+def _samplers(strata: Strata, structure: Blocks, blocks: int, samples: int) -> list[ImportanceSampler]:
     """One per stratum: ``blocks`` of the first and ``samples`` of the second, or all from the only one."""
     if len(strata) == 1:
-        if samples < least_samples:
-            raise ValueError(f"samples must be at least {least_samples}, got {samples}")
-        return [ImportanceSampler(strata.on_cpu[0], blocks + samples)]
+        if samples < structure.least_samples:
+            raise ValueError(f"samples must be at least {structure.least_samples}, got {samples}")
+        # As many examples as a tracker's loader has: another method is one changed word, at the same cost.
+        alone = Share(structure.num_blocks, rank=0, world=1, size=min(blocks, structure.num_blocks))
+        return [ImportanceSampler(strata.on_cpu[0], structure.batch_size_of(alone, samples))]
     checks.positive_int("samples", samples)
     sizes = (blocks, samples)
     return [ImportanceSampler(members, size) for members, size in zip(strata.on_cpu, sizes, strict=True)]

@@ -44,8 +44,12 @@ class Estimator(ABC):
         self.weights(1)
 
     @abstractmethod
-    def weights(self, t: int) -> Weights:
-        """The weights of step t (1, 2, ...)."""
+    def weights(self, t: int, large: bool | None = None) -> Weights:
+        """The weights of step t (1, 2, ...).
+
+        Args:
+            large: whether the batch is one of its loader's large ones; None: the loader has none.
+        """
 
     def start(self, t: int) -> Weights:
         """The weights of a step before which there is no z: z_t = G_t."""
@@ -63,7 +67,7 @@ class Plain(Estimator):
 
     remembers: ClassVar[bool] = False
 
-    def weights(self, t: int) -> Weights:
+    def weights(self, t: int, large: bool | None = None) -> Weights:
         return Weights(z=0.0, now=1.0)
 
 
@@ -85,7 +89,7 @@ class Momentum(Estimator):
         super().__post_init__()
         checks.flag("nesterov", self.nesterov)
 
-    def weights(self, t: int) -> Weights:
+    def weights(self, t: int, large: bool | None = None) -> Weights:
         alpha = at(self.alpha, t, "alpha", checks.rate)
         if self.nesterov:
             # The buffer holds alpha G_t already, so the mixture adds (1 - alpha) z_t to it.
@@ -113,7 +117,7 @@ class Storm(Estimator):
     finite_sum: bool = False
     probes_previous: ClassVar[bool] = True
 
-    def weights(self, t: int) -> Weights:
+    def weights(self, t: int, large: bool | None = None) -> Weights:
         alpha = at(self.alpha, t, "alpha", checks.rate)
         if self.finite_sum:
             return Weights(z=1.0 - alpha, now=1.0, previous=-(1.0 - alpha), reference=-alpha, full=alpha)
@@ -131,7 +135,11 @@ class Sarah(Estimator):
     def __post_init__(self) -> None:
         checks.positive_int("period", self.period)
 
-    def weights(self, t: int) -> Weights:
-        if (t - 1) % self.period == 0:
+    def weights(self, t: int, large: bool | None = None) -> Weights:
+        # A loader counts batches and this counts steps: after a skipped step the batch's own word is what holds.
+        afresh = (t - 1) % self.period == 0
+        if large is not None:
+            afresh = large
+        if afresh:
             return Weights(z=0.0, now=1.0)
         return Weights(z=1.0, now=1.0, previous=-1.0)

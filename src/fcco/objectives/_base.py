@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,29 @@ from fcco.objectives._precision import like_parameters
 if TYPE_CHECKING:
     from fcco.memory._table import OutputTable
     from fcco.memory.forms import Form
+
+
+@runtime_checkable
+class OverData(Protocol):
+    """An objective over data of its own, in two parts: the ready ones, and smoothed ones of those."""
+
+    @property
+    def blocks(self) -> Blocks: ...
+
+    @property
+    def loader(self) -> Callable[..., Loader]: ...
+
+    @property
+    def full_pass(self) -> Callable[..., Iterator[Batch]]: ...
+
+    @property
+    def complete(self) -> Callable[[Batch], Batch]: ...
+
+    @property
+    def outputs(self) -> Callable[[Any], Tensor]: ...
+
+    @property
+    def values(self) -> Callable[[Tensor, Tensor, Batch], Tensor]: ...
 
 
 class OutputObjective(Objective):

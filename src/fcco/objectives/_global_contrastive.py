@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from fcco._support import checks
+from fcco._support.logs import ZERO
 from fcco.data import Batch, ExampleBlocks, Examples
 from fcco.data._batch import served
 from fcco.objectives._anchored import own_position
@@ -185,7 +186,8 @@ class GlobalContrastive(OutputObjective):
         # Relative to the positive pair, exponents are small once the pairs agree.
         positive = (own[:, 0] * own[:, 1]).sum(1)  # (B,)
         exponents = self._over_tau(similarity - positive[:, None, None], index)
-        return log_mean_exp_over(exponents, others, weight, index, "other examples")
+        g = log_mean_exp_over(exponents, others, weight, index, "other examples")
+        return torch.where(g > ZERO, g, ZERO)  # nobody of weight > 0 may be there
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         if self.epsilon > 0.0:

@@ -82,7 +82,7 @@ class Smoothed(Objective):
 
     @property
     def data(self) -> Any:
-        """The objective's data, where it has any; the same holds for the four that follow."""
+        """The objective's data, where it has any; the same holds for those that follow."""
         return self.objective.data
 
     @property
@@ -100,6 +100,14 @@ class Smoothed(Objective):
     @property
     def complete(self) -> Any:
         return self.objective.complete
+
+    @property
+    def outputs(self) -> Any:
+        return self.objective.outputs
+
+    @property
+    def values(self) -> Any:
+        return self.objective.values
 
     def inner(self, index: Tensor, *data: Any) -> Tensor:
         g: Tensor = self.objective(index, *data)
@@ -245,6 +253,7 @@ def _on_a_line(objective: Objective, index: Tensor, u: Tensor, rho: float) -> Te
     low = torch.minimum(u, other)
     high = torch.maximum(u, other)
     v = u
+    last_step = 2.0 * (high - low)  # the first Newton step may go anywhere in the bracket
     for _ in range(_STEPS):
         _check_convex(curvature[:, 0] + rho <= 0.0, rho)
         excess = slope + rho * (v - u)
@@ -252,7 +261,10 @@ def _on_a_line(objective: Objective, index: Tensor, u: Tensor, rho: float) -> Te
         high = torch.where(excess >= 0.0, v, high)
         newton = v - excess / (curvature[:, 0] + rho)  # (B, 1)
         inside = (newton > low) & (newton < high)
-        following = torch.where(inside, newton, 0.5 * (low + high))
+        # Where steps do not shrink by half Newton goes to and fro between two points: halve the bracket instead.
+        shrinks = (newton - v).abs() <= 0.5 * last_step
+        following = torch.where(inside & shrinks, newton, 0.5 * (low + high))
+        last_step = (following - v).abs()
         if _has_converged(v, following):
             return following
         v = following

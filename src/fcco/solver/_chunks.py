@@ -18,7 +18,7 @@ from fcco._support import checks
 from fcco._support.module_state import Snapshot
 from fcco.data import Batch
 from fcco.methods._box import Probe, WeighAt
-from fcco.objectives import OutputObjective
+from fcco.objectives._base import OverData
 from fcco.solver._evaluator import Evaluator
 
 
@@ -33,7 +33,7 @@ def make_pieces(evaluator: Evaluator, index: Tensor, data: tuple[Any, ...], chun
     """The draw in pieces of at most ``chunk`` examples (ready objectives) or blocks (a user's own)."""
     checks.positive_int("chunk", chunk)
     objective = evaluator.objective
-    if isinstance(objective, OutputObjective):
+    if isinstance(objective, OverData):
         return OutputPieces(evaluator, objective, index, data[0], chunk)
     if by_block(index, data):
         return BlockPieces(evaluator, index, data, chunk)
@@ -102,9 +102,7 @@ class BlockPieces:
 class OutputPieces:
     """Some examples at a time, for objectives that depend on the weights through one output per example."""
 
-    def __init__(
-        self, evaluator: Evaluator, objective: OutputObjective, index: Tensor, batch: Batch, chunk: int
-    ) -> None:
+    def __init__(self, evaluator: Evaluator, objective: OverData, index: Tensor, batch: Batch, chunk: int) -> None:
         self._evaluator = evaluator
         self._objective = objective
         self._index = index

@@ -22,7 +22,7 @@ from fcco._support.sharded import copies, joined, parts, spread
 from fcco.data._epochs import EpochLoader
 from fcco.methods import Method
 from fcco.methods.estimators import Weights
-from fcco.objectives import OutputObjective
+from fcco.objectives._base import OverData
 from fcco.solver._arguments import check_pair, check_parts, choice, start_z
 from fcco.solver._engine import Parts, Probed, Request, make_engine
 from fcco.solver._evaluator import Evaluator
@@ -311,7 +311,7 @@ class Solver:
         if estimator.remembers and state.z is None:
             weights = estimator.start(request.t)
         else:
-            weights = estimator.weights(request.t)
+            weights = estimator.weights(request.t, getattr(request.data[0], "large", None))
         probed = self._engine.probe(request, weights, transaction)
         self._make_z(weights, probed)
         return probed
@@ -613,7 +613,7 @@ def _full_pass_of(objective: Objective, method: Method, given: FullPass | None) 
         if not callable(given):
             raise TypeError(f"full_pass must be a function that returns an iterator, got {given!r}")
         return given
-    if isinstance(objective, OutputObjective):
+    if isinstance(objective, OverData):
         return objective.full_pass
     if method.finite_sum:
         raise ValueError(f"full_pass must be given for {method.name}: it renews its reference from all data")

@@ -14,7 +14,7 @@ from fcco.data import Batch, Loader
 from fcco.methods._box import Box, Boxed, Drawn, Point
 from fcco.methods.estimators import Sarah, Weights
 from fcco.methods.trackers import MSVR, Coefficients
-from fcco.objectives import OutputObjective
+from fcco.objectives._base import OverData
 from fcco.solver._blocks import BlockTable
 from fcco.solver._chunks import make_pieces
 from fcco.solver._diagnose import exact_figures
@@ -105,7 +105,7 @@ class TrackedBlocks(Engine):
         if not isinstance(first, Batch):
             return self.state.table.check(first), tuple(rest)
         batch = first
-        if isinstance(self._objective, OutputObjective):
+        if isinstance(self._objective, OverData):
             batch = self._objective.complete(batch)
             if batch.index is not None and not batch.index.numel():
                 raise ValueError(
@@ -251,7 +251,7 @@ class TrackedBlocks(Engine):
         pin_memory: bool,
     ) -> Loader:
         objective = self._objective
-        if not isinstance(objective, OutputObjective):
+        if not isinstance(objective, OverData):
             raise TypeError(
                 f"{type(objective).__name__} has no data of its own: draw blocks with fcco.BlockSampler and call "
                 "solver.step(index, *data)"
