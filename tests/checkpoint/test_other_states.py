@@ -100,7 +100,7 @@ def without(state, name):
 STATES = {
     "nothing": (lambda state: {}, "version None"),
     "no z": (lambda state: state | {"state": without(state["state"], "z")}, "lacks z"),
-    "something more": (lambda state: changed(state, speed=3), "has speed, which nobody here knows"),
+    "something more": (lambda state: changed(state, speed=3), "has speed, which is unknown here"),
     "no random": (lambda state: without(state, "random"), "lacks.*random"),
     "no record": (lambda state: without(state, "state"), "lacks.*state"),
     "not a dict": (lambda state: [state], "dict.*list"),

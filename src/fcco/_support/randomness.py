@@ -67,7 +67,7 @@ class Randomness:
 
 
 def _generators(values: Iterable[Any], depth: int = 3) -> Iterator[Any]:
-    """The generators among some values, and in lists, tuples and dicts of them, so many levels down."""
+    """The generators among some values, and in lists, tuples and dicts of them, ``depth`` levels down."""
     numpy: Any = sys.modules.get("numpy")
     kinds: tuple[Any, ...] = (torch.Generator, random.Random)
     if numpy is not None:

@@ -55,7 +55,7 @@ class Loader(EpochLoader):
         pin_memory: put batches into pinned memory, where there is an accelerator to pin for.
         dtype: of floating point x; None: as it is.
         large: (period, factor): batches 1, 1 + period, ... have ``factor`` times the blocks and samples, as far as
-            there are so many (BSpiderBoost); None: all have the same size.
+            there are that many (BSpiderBoost); None: all have the same size.
 
     Attributes:
         batch_size: K, examples per batch of this rank (of the ordinary ones).

@@ -12,7 +12,7 @@ from fcco.memory._table import OutputTable
 from fcco.memory.forms import Evaluation
 from fcco.methods import OutputMemory
 
-GROWTH = 3.0  # balance makes no output gradient larger than so many times what it was
+GROWTH = 3.0  # balance makes no output gradient more than this many times larger
 
 
 class Capped(NamedTuple):

@@ -17,7 +17,7 @@ from fcco.objectives._precision import at_least_float32, like_parameters, to_flo
 class QueryObjective(OutputObjective):
     r"""Block i is a (query, item) pair, and :math:`g_i` a mean over the items of its query, itself among them.
 
-    A weighted item counts as so many copies of it: :math:`N_q` is the weight of the query's items together, and queries
+    An item of weight w counts as w copies of it: :math:`N_q` is the weight of the query's items together, and queries
     count equally.
 
     Args:

@@ -19,7 +19,7 @@ from fcco._support.module_state import Snapshot
 from fcco.data import Batch
 from fcco.methods._box import Probe, WeighAt
 from fcco.objectives._base import OverData
-from fcco.solver._evaluator import Evaluator, without_graph
+from fcco.solver._evaluator import Evaluator
 
 
 class Pieces(Protocol):
@@ -115,15 +115,11 @@ class OutputPieces:
         with torch.set_grad_enabled(scale is not None):
             outputs.requires_grad_(scale is not None)
             g = evaluator.checked_inner(self._objective.values(self._index, outputs, self._batch), self._index)
-            g = g.to(evaluator.dtype)
-        rows = without_graph(g)
-        if scale is None:
-            return Probe(rows)
-        u = weigh_at(rows, None)
-        f = evaluator.outer_and_backward(self._index, g, u, scale)
-        assert outputs.grad is not None
-        self.backward(outputs.grad)
-        return Probe(rows, None, u, f)
+        probe = evaluator.weighed(self._index, g, None, weigh_at, scale)
+        if scale is not None:
+            assert outputs.grad is not None
+            self.backward(outputs.grad)
+        return probe
 
     def outputs(self) -> Tensor:
         """What the network says of every example, without graph."""

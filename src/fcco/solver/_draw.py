@@ -12,7 +12,7 @@ from fcco._support.module_state import Snapshot
 from fcco._support.sharded import copies
 from fcco.methods._box import Point, Probe, WeighAt
 from fcco.solver._chunks import Pieces, by_block
-from fcco.solver._evaluator import Evaluator, without_graph
+from fcco.solver._evaluator import Evaluator
 from fcco.solver._gradients import all_finite, clear, finite_rows
 
 Weights = Sequence[Tensor] | None  # of the network; None: w_t, as they are
@@ -103,13 +103,7 @@ class Draw:
             else:
                 g, product = evaluator.inner_and_jvp(self.index, self.data, tangents)
                 product = product.to(evaluator.dtype)
-            g = g.to(evaluator.dtype)
-        rows = without_graph(g)  # (B, dim)
-        if scale is None:
-            return Probe(rows, product)
-        u = weigh_at(rows, product)  # (B, dim)
-        f = evaluator.outer_and_backward(self.index, g, u, scale)
-        return Probe(rows, product, u, f)
+        return evaluator.weighed(self.index, g, product, weigh_at, scale)
 
     def finish(self) -> None:
         """Leave buffers and random state as the probe at w_t left them."""

@@ -18,6 +18,7 @@ from fcco._support import checks, jvp, sharded
 from fcco._support.interrupts import uninterrupted
 from fcco._support.module_state import ModuleState
 from fcco._support.parallel import average_over_ranks, sum_over_ranks
+from fcco.methods._box import Probe, WeighAt
 from fcco.solver._gradients import all_finite, clear
 
 
@@ -150,6 +151,17 @@ class Evaluator:
         if self.log_components is True:
             return weighted
         return torch.where(self.log_domain, weighted, slope)
+
+    def weighed(
+        self, index: Tensor, g: Tensor, product: Tensor | None, weigh_at: WeighAt, scale: float | None
+    ) -> Probe:
+        """A probe from g (B, dim) and J v; where ``scale`` is given, add scale times the gradient to ``p.grad``."""
+        g = g.to(self.dtype)
+        rows = _without_graph(g)  # (B, dim)
+        if scale is None:
+            return Probe(rows, product)
+        u = weigh_at(rows, product)  # (B, dim)
+        return Probe(rows, product, u, self.outer_and_backward(index, g, u, scale))
 
     def outer_and_backward(self, index: Tensor, g: Tensor, u: Tensor, scale: float) -> Tensor:
         """f (B,) at u; scale * grad f times the Jacobian of g is added to ``p.grad``, as by the two above.
@@ -319,7 +331,7 @@ def _check_graph(g: Tensor) -> None:
         raise ValueError("inner must depend on a trainable parameter, got a result without a graph")
 
 
-def without_graph(g: Tensor) -> Tensor:
+def _without_graph(g: Tensor) -> Tensor:
     """g without graph; a copy where it is a view of the weights, which move."""
     source = g._base if g._is_view() else g
     if source is None or source.is_leaf:

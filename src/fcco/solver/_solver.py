@@ -219,7 +219,7 @@ class Solver:
         Args:
             index: a batch of :meth:`loader`; or (B,) the blocks drawn, each once.
             data: the blocks' samples, handed to ``objective.inner``; with a batch nothing.
-            chunk: take the batch in pieces of so many examples (of a ready objective) or blocks (of your own), at
+            chunk: take the batch in pieces of this many examples (of a ready objective) or blocks (of your own), at
                 the price of a second forward pass; None: at once.
 
         Raises:

@@ -165,7 +165,7 @@ def check_record(record: Any, state: Any, place: Placement, where: str = "the st
     missing = [name for name in wanted if name not in state]
     unknown = [name for name in state if name not in wanted]
     if missing or unknown:
-        reason = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(unknown)}, which nobody here knows"
+        reason = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(unknown)}, which is unknown here"
         raise ValueError(f"{where} is not one of this {type(record).__name__}: it {reason}")
     for slot in slots:
         if state[slot.name] is not None:

@@ -278,7 +278,7 @@ class ContrastiveForm(Form):
 
 
 def _pieces(anchors: Features, others: int) -> Iterator[slice]:
-    """The anchors in parts that, each against so many others, fit into memory."""
+    """The anchors in parts, each small enough to be set against ``others`` in memory."""
     budget = 1 << 27
     if anchors.h.device.type == "cpu":
         budget = 1 << 22

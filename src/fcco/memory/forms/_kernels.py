@@ -19,7 +19,7 @@ from torch import Tensor
 from fcco._support.logs import ZERO
 from fcco.data._draws import exact_dtype
 
-FEW = 32  # up to so many, sorting those that they are compared with costs more than it saves
+FEW = 32  # up to this many, sorting what they are compared with costs more than it saves
 _LOWEST = -80.0  # exponents of e: on the CPU numbers that underflow take fifty times as long
 
 
@@ -79,7 +79,7 @@ class Polynomial(Kernel):
     """scale * (margin + x)^2, of x > -margin only where it is a hinge.
 
     Args:
-        pairs: up to so many pairs are summed one by one; beyond, the sorted sums are cheaper, but for a few q on the
+        pairs: up to this many pairs are summed one by one; beyond, the sorted sums are cheaper, but for a few q on the
             CPU. Eight times as many on an accelerator, where it takes longer to launch the sums than to make them.
     """
 
