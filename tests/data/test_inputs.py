@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
+import fcco
 from fcco.data import Bags, ExampleBlocks, Examples, Groups, Loader, Points, Queries, RiskSets
 from fcco.data._source import DatasetSource, TensorSource
 
@@ -158,3 +159,22 @@ def test_neither_numpy_nor_pandas_is_imported() -> None:
         "fcco.data.Points(torch.zeros(4, 1), [1, 0, 0, 1]); assert ('numpy' in sys.modules) == before"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_table_of_numbers_of_several_kinds_is_a_table_of_numbers():
+    frame = pd.DataFrame({"age": [20.0, 30.0, 40.0], "city": ["a", "b", "a"], "n": pd.array([1, 2, 3], dtype="Int64")})
+    data = Points(pd.get_dummies(frame), [1, 0, 1])
+    rows = data.source.take(torch.tensor([1]))
+    assert rows.tolist() == [[30.0, 2.0, 0.0, 1.0]]
+    with pytest.raises(TypeError, match=r"x must hold numbers, got .* in column 'city'"):
+        Points(frame, [1, 0, 1])
+
+
+def test_numbers_of_numpy_and_boolean_inputs_are_welcome():
+    y = np.array([1, 0, 0, 1])
+    data = Points(np.eye(4, dtype=bool), y)
+    objective = fcco.objectives.PartialAUC(torch.nn.Linear(4, 1), data)
+    solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.1), fcco.sox())
+    for batch in solver.loader(blocks=y.sum(), samples=np.int64(2)):
+        assert batch.x.dtype == torch.float32
+        solver.step(batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -59,10 +60,14 @@ def positive_int(name: str, value: Any) -> int:
 
 
 def whole(name: str, value: Any) -> int:
-    """Any whole number, as seeds are."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    """Any whole number, as seeds are; NumPy's too."""
+    try:
+        number_of = operator.index(value)
+    except TypeError:
+        number_of = None
+    if number_of is None or isinstance(value, bool):
         raise TypeError(f"{name} must be an int, got {value!r} of type {type(value).__name__}")
-    return value
+    return number_of
 
 
 def flag(name: str, value: Any) -> bool:

@@ -15,14 +15,24 @@ _signal: Any = sys.modules.get("_signal", signal)
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back until the block is through, so that no state is left half-written."""
+def uninterrupted(*, patience: int | None = None) -> Iterator[None]:
+    """Hold Ctrl-C back until the block is through, so that no state is left half-written.
+
+    Args:
+        patience: how many presses are held back; one more gets through at once. None: all of them.
+    """
     # Signals reach the main thread alone, and a handler of C code cannot be put back from Python.
     if threading.current_thread() is not threading.main_thread() or _signal.getsignal(signal.SIGINT) is None:
         yield
         return
     pressed: list[tuple[int, FrameType | None]] = []
-    handler = _signal.signal(signal.SIGINT, lambda number, frame: pressed.append((number, frame)))
+
+    def hold_back(number: int, frame: FrameType | None) -> None:
+        pressed.append((number, frame))
+        if patience is not None and len(pressed) > patience and callable(handler):
+            handler(number, frame)
+
+    handler = _signal.signal(signal.SIGINT, hold_back)
     try:
         yield
     finally:

@@ -55,7 +55,7 @@ def cast(x: Any, dtype: torch.dtype | None) -> Any:
         return x
 
     def one(part: Tensor) -> Tensor:
-        if part.is_floating_point():
+        if part.is_floating_point() or part.dtype == torch.bool:
             return part.to(dtype)
         return part
 

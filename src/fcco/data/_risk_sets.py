@@ -57,9 +57,10 @@ class RiskSets(Structure):
 def _events(event: Any, size: int) -> Tensor:
     """(N,) bool."""
     given = numbers_or_objects("event", event)
-    if not isinstance(given, Tensor) or given.shape != (size,):
-        shape = tuple(given.shape) if isinstance(given, Tensor) else (len(given),)
-        raise ValueError(f"event must be 0 or 1 for each example, shape ({size},), got shape {shape}")
+    if not isinstance(given, Tensor):
+        raise ValueError(f"event must be 0 or 1 for each example, got {given[0]!r} in row 0")
+    if given.shape != (size,):
+        raise ValueError(f"event must be 0 or 1 for each example, shape ({size},), got shape {tuple(given.shape)}")
     wrong = ((given != 0) & (given != 1)).nonzero()[:, 0].tolist()
     if wrong:
         raise ValueError(f"event must be 0 or 1, got {given[wrong[0]].item()} in row {wrong[0]}")

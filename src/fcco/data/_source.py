@@ -113,12 +113,17 @@ def _first_leaf(x: Any) -> Any:
 
 def _array(name: str, x: Any) -> Tensor:
     tensor = array_tensor(name, x)
-    if tensor is None:
-        for column in getattr(x, "columns", ()):
-            if array_tensor(name, x[column]) is None:
-                raise TypeError(f"{name} must hold numbers, got {x[column].dtype} in column {column!r}")
+    if tensor is not None:
+        return tensor
+    if not hasattr(x, "columns") or not hasattr(x, "iloc"):
         raise TypeError(f"{name} must hold numbers, got {getattr(x, 'dtype', 'objects')}")
-    return tensor
+    columns = []  # of a table whose columns are numbers, but not of one kind: bool beside float, as get_dummies gives
+    for place, label in enumerate(x.columns):
+        column = array_tensor(name, x.iloc[:, place])
+        if column is None:
+            raise TypeError(f"{name} must hold numbers, got {x.iloc[:, place].dtype} in column {label!r}")
+        columns.append(column.double())
+    return torch.stack(columns, 1)
 
 
 def _flat(x: Any) -> list[Tensor]:

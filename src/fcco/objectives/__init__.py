@@ -13,22 +13,25 @@ from fcco.objectives._ndcg import NDCG
 from fcco.objectives._partial_auc import PartialAUC
 from fcco.objectives._pnorm_push import PNormPush
 from fcco.objectives._risks import CVaRRisk, KLRisk
-from fcco.objectives._smoothed import smoothed
+from fcco.objectives._smoothed import CVaR, Hinge, Max, smoothed
 from fcco.objectives._surrogates import Exponential, Logistic, Square, SquaredHinge, Surrogate
 
 __all__ = [
     "NCA",
     "NDCG",
     "AveragePrecision",
+    "CVaR",
     "CVaRRisk",
     "Cox",
     "Exponential",
     "GlobalContrastive",
     "GroupDRO",
+    "Hinge",
     "KLRisk",
     "LearnedTemperature",
     "ListNet",
     "Logistic",
+    "Max",
     "MultiInstance",
     "MultiTaskAUC",
     "OutputObjective",

@@ -79,6 +79,8 @@ class NDCG(QueryObjective):
         # An item of weight w meets w copies of itself, so its rank is at least w l(0).
         self.register_table("block_least", like_parameters(model, least * weight[item]))
         gain = torch.exp2(data.relevance.double()) - 1
+        if not bool(torch.isfinite(gain).all()):
+            raise ValueError(f"relevance must be below 1024, so that 2^y is finite, got {data.relevance.max().item()}")
         ideal = ideal_dcg(gain, self.blocks.item_query, weight)[self.blocks.block_query]
         share = weight[item] * gain[item] / ideal
         # The solver takes the mean over m blocks; F is the mean over Q queries of sums over their blocks.

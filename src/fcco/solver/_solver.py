@@ -259,24 +259,26 @@ class Solver:
         self._evaluator.check_trained()
         self._is_pending = True
         try:
-            with Transaction() as transaction:
-                before = self._begin(transaction)
-                request = Request(self._state.t + 1, data, chunk, before)
-                probed = self._estimate_or_skip(request, transaction)
-                if probed is None:
-                    yield Pending(True, Report(self.t, self.samples, self.oracle, True, None, None, None))
-                    return
-                # From here on weights and state belong together: a Ctrl-C waits until both have moved.
-                with uninterrupted():
-                    self._move(request.t, probed)
-                    yield Pending(False, self._report(request.t, probed))
-                    # Only now, since the optimizer may have raised.
-                    probed.commit()
-                    self._state.charge(probed.samples, probed.oracle)
-                    self._state.t = request.t
-                    transaction.commit()
-            # Outside of the transaction: a warning turned into an error must not undo a step that was taken.
-            self._engine.after_step(self._state.t, stacklevel)
+            # A Ctrl-C waits until the step is taken: the loader has handed its batch out. A second one drops the step.
+            with uninterrupted(patience=1):
+                with Transaction() as transaction:
+                    before = self._begin(transaction)
+                    request = Request(self._state.t + 1, data, chunk, before)
+                    probed = self._estimate_or_skip(request, transaction)
+                    if probed is None:
+                        yield Pending(True, Report(self.t, self.samples, self.oracle, True, None, None, None))
+                        return
+                    # From here on weights and state belong together: nothing comes between.
+                    with uninterrupted():
+                        self._move(request.t, probed)
+                        yield Pending(False, self._report(request.t, probed))
+                        # Only now, since the optimizer may have raised.
+                        probed.commit()
+                        self._state.charge(probed.samples, probed.oracle)
+                        self._state.t = request.t
+                        transaction.commit()
+                # Outside of the transaction: a warning turned into an error must not undo a step that was taken.
+                self._engine.after_step(self._state.t, stacklevel)
         finally:
             self._is_pending = False
 

@@ -105,6 +105,11 @@ class TrackedBlocks(Engine):
         if not isinstance(first, Batch):
             return self.state.table.check(first), tuple(rest)
         batch = first
+        if batch.probability is not None:
+            raise ValueError(
+                f"the batch was drawn for the output memory, by importance; {self.method.name} needs one of its own "
+                "solver.loader(...)"
+            )
         if isinstance(self._objective, OverData):
             batch = self._objective.complete(batch)
             if batch.index is not None and not batch.index.numel():
