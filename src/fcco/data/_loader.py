@@ -67,6 +67,8 @@ class Loader(EpochLoader):
     ) -> None:
         if not isinstance(structure, Blocks):
             raise TypeError(f"structure must be the Blocks of an objective, got {type(structure).__name__}")
+        blocks = checks.positive_int("blocks", blocks)
+        samples = checks.whole("samples", samples)
         self.num_blocks = structure.num_blocks
         self.large = _checked_large(large)
         self.share = share_of(self.num_blocks, blocks)

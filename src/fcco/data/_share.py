@@ -60,8 +60,8 @@ class Share:
 
 def share_of(num_blocks: int, blocks: int) -> Share:
     """This rank's share of B1 blocks per step; refused where the ranks cannot share them evenly."""
-    checks.positive_int("num_blocks", num_blocks)
-    checks.positive_int("blocks", blocks)
+    num_blocks = checks.positive_int("num_blocks", num_blocks)
+    blocks = checks.positive_int("blocks", blocks)
     if blocks > num_blocks:
         raise ValueError(f"blocks must be at most {num_blocks}, the number of blocks, got {blocks}")
     rank, world = rank_and_world()

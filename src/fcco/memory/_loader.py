@@ -86,8 +86,8 @@ class MemoryLoader(EpochLoader):
         pin_memory: bool = False,
         dtype: torch.dtype | None = None,
     ) -> None:
-        checks.positive_int("blocks", blocks)
-        checks.whole("samples", samples)
+        blocks = checks.positive_int("blocks", blocks)
+        samples = checks.whole("samples", samples)
         self._memory = memory
         self._samplers = _samplers(memory.strata, structure, blocks, samples)
         self._rank, self._world = rank_and_world()
