@@ -92,7 +92,10 @@ def _loadable(value: Any, where: str) -> Any:
     kind = type(value)
     if kind in (dict, OrderedDict, Counter):
         for key in value:
-            _loadable(key, f"a key of {where}")
+            if type(key) not in (str, int, float, bool, bytes, tuple):
+                raise TypeError(
+                    f"a key of {where} is {key!r} of type {type(key).__name__}, which a checkpoint cannot hold"
+                )
         return kind({key: _loadable(item, f"{where}[{key!r}]") for key, item in value.items()})
     if kind in (list, tuple):
         return kind(_loadable(item, f"{where}[{place}]") for place, item in enumerate(value))

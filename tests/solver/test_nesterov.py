@@ -68,7 +68,7 @@ def test_one_percent_off_is_noticed(monkeypatch):
     usual = fcco.estimators.Momentum.weights
     for coefficient in ("lookahead", "fresh"):
 
-        def changed(self, t, coefficient=coefficient):
+        def changed(self, t, large=None, coefficient=coefficient):
             weights = usual(self, t)
             values = {name: getattr(weights, name) for name in weights.__dataclass_fields__}
             return type(weights)(**values | {coefficient: 1.01 * values[coefficient]})
