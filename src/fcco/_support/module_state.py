@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,14 @@ from fcco._support.randomness import Randomness
 Snapshot = tuple[list[tuple[nn.Module, str, Tensor | None]], dict[str, Any]]
 
 
+class BufferPlace(NamedTuple):
+    """A buffer and where it hangs."""
+
+    module: nn.Module
+    name: str
+    value: Tensor
+
+
 @final
 class ModuleState:
     """What a pass changes beside its result: buffers (BatchNorm's statistics, ...) and random state."""
@@ -21,6 +29,15 @@ class ModuleState:
     def __init__(self, module: nn.Module) -> None:
         self._parts = list(module.modules())  # as fixed as the list of parameters; walking the tree takes time
         self.randomness = Randomness(module)
+
+    def buffers(self) -> list[BufferPlace]:
+        """Every buffer that a pass may change."""
+        found = []
+        for part in self._parts:
+            for name, buffer in part._buffers.items():
+                if buffer is not None and name not in getattr(part, "fixed_buffers", ()):
+                    found.append(BufferPlace(part, name, buffer))
+        return found
 
     @torch.no_grad()
     def capture(self) -> Snapshot:

@@ -83,6 +83,10 @@ class EpochLoader(ABC):
         batches = full_pass(self.structure, chunk, dtype=self.dtype, seed=self._pass_seed, reader=self.reader)
         return (self._pinned(batch) for batch in batches)
 
+    def hand_out_pending(self) -> None:
+        """From here on hand out batches that a captured step draws itself, where the loader can."""
+        return None  # most draw on the host
+
     # ------------------------------------------------------------------ for subclasses
 
     def _begin_turn(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, final
 
 import torch
@@ -14,6 +15,7 @@ from fcco.data._batch import Batch
 from fcco.data._blocks import Blocks
 from fcco.data._epochs import EpochLoader
 from fcco.data._pass import Plan, fetched
+from fcco.data._pending import PendingBatch
 from fcco.data._share import Share, rank_seed, share_of
 
 
@@ -92,9 +94,26 @@ class Loader(EpochLoader):
             self.large_batch_size = structure.batch_size_of(*self._sizes(0))
         self._random = torch.Generator(self.device).manual_seed(self._seed).get_state()
         self._batches = 0  # handed out in all: says which are large
+        self._generator = torch.Generator(self.device)  # of batches that are drawn later
+        self._is_lazy = False
+        self._pending: PendingBatch | None = None  # handed out, maybe not drawn yet
+
+    def hand_out_pending(self) -> None:
+        """From here on hand out batches that are drawn when they are looked at: a captured step draws its own.
+
+        The draws are the same. Of a data set that is fetched item by item batches come drawn, as before.
+        """
+        self._is_lazy = self.structure.data.source.in_place
 
     def __iter__(self) -> Iterator[Batch]:
         turn = self._begin_turn()
+        self._settle()
+        if self._is_lazy:
+            pending: Iterator[Any] = self._pending_batches(turn)
+            return pending
+        return self._drawn_batches(turn)
+
+    def _drawn_batches(self, turn: int) -> Iterator[Batch]:
         plans = self._plans(len(self) - self._step)
         for plan, batch in fetched(plans, self.reader, dtype=self.dtype, keep=True):
             self._check_turn(turn)
@@ -106,18 +125,58 @@ class Loader(EpochLoader):
             yield self._pinned(batch)
         self._end_epoch()
 
+    def _pending_batches(self, turn: int) -> Iterator[PendingBatch]:
+        self._generator.set_state(self._random)
+        for _ in range(len(self) - self._step):
+            self._check_turn(turn)
+            share, samples = self._sizes(self._batches)
+            self._pending = PendingBatch(
+                partial(self._drawn, self._batches),
+                self._generator,
+                size=self.structure.batch_size_of(share, samples),
+                blocks=share.size,
+                large=self._is_large(self._batches),
+            )
+            self._step += 1
+            self._batches += 1
+            yield self._pending
+            self._settle()
+        self._end_epoch()
+
+    def _settle(self) -> None:
+        """A batch that was handed out counts as drawn, whoever looked at it."""
+        if self._pending is None:
+            return
+        self._pending.settle()
+        self._random = self._generator.get_state()
+        self._pending = None
+
+    def _drawn(self, number: int, generator: torch.Generator) -> Batch:
+        """Batch ``number``, counted from 0, with its x."""
+        plan = self._plan(number, generator)
+        _, batch = next(fetched(iter([plan]), self.reader, dtype=self.dtype, keep=False))
+        return batch
+
     def _plans(self, steps: int) -> Iterator[Plan]:
         generator = torch.Generator(self.device)
         generator.set_state(self._random)
         first = self._batches  # plans run ahead of what is handed out, so they count by themselves
         for number in range(first, first + steps):
-            share, samples = self._sizes(number)
-            index = share.draw(generator)
-            batch = self.structure.draw(index, samples, share, generator)
-            if self.large is not None:
-                batch = replace(batch, large=number % self.large[0] == 0)
-            seed = self.structure.data.source.seed(generator)
-            yield Plan(batch, seed, generator.get_state())
+            plan = self._plan(number, generator)
+            yield replace(plan, after=generator.get_state())
+
+    def _plan(self, number: int, generator: torch.Generator) -> Plan:
+        share, samples = self._sizes(number)
+        index = share.draw(generator)
+        batch = self.structure.draw(index, samples, share, generator)
+        if self.large is not None:
+            batch = replace(batch, large=self._is_large(number))
+        return Plan(batch, self.structure.data.source.seed(generator))
+
+    def _is_large(self, number: int) -> bool | None:
+        if self.large is None:
+            return None
+        return number % self.large[0] == 0
 
     def _sizes(self, number: int) -> tuple[Share, int]:
         """The blocks and samples of a batch, counted from 0."""
@@ -130,6 +189,9 @@ class Loader(EpochLoader):
     # ------------------------------------------------------------------ resuming
 
     def _stream_state(self) -> dict[str, Any]:
+        if self._pending is not None:
+            self._pending.settle()
+            self._random = self._generator.get_state()
         return {"batches": self._batches, "random": gather_objects(self._random.clone())}
 
     def _load_stream(self, state: dict[str, Any]) -> None:
@@ -144,6 +206,7 @@ class Loader(EpochLoader):
             fresh = self._seed + 1_000_033 * (state["epoch"] * self.steps_per_epoch + state["step"] + 1)
             self._random = torch.Generator(self.device).manual_seed(fresh % 2**63).get_state()
         self._batches = state["batches"]
+        self._pending = None
 
     def kind(self) -> dict[str, Any]:
         return {

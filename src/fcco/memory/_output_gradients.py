@@ -11,6 +11,7 @@ from fcco.memory._strata import Strata
 from fcco.memory._table import OutputTable
 from fcco.memory.forms import Evaluation
 from fcco.methods import OutputMemory
+from fcco.methods.estimators import Weight
 
 GROWTH = 3.0  # balance makes no output gradient more than this many times larger
 
@@ -115,7 +116,7 @@ def balanced(v: Tensor, total: Tensor | None = None) -> Tensor:
     return parts[0] - parts[1]
 
 
-def add_param_gradients(params: list[nn.Parameter], found: Evaluation, weight: float, num_blocks: int) -> None:
+def add_param_gradients(params: list[nn.Parameter], found: Evaluation, weight: Weight, num_blocks: int) -> None:
     """Add ``weight`` times the gradients of the objective's own parameters to ``p.grad``.
 
     A parameter that each block has for itself matters to one of those seen, not to the mean over them: it is brought

@@ -13,22 +13,26 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
+from torch import Tensor
+
 from fcco._support import checks
 from fcco.methods.schedules import Schedule, at
+
+Weight = float | Tensor
 
 
 @final
 @dataclass(frozen=True)
 class Weights:
-    """The weights of one update."""
+    """The weights of one update, floats or () tensors."""
 
-    z: float
-    now: float
-    previous: float | None = None
-    reference: float | None = None
-    full: float | None = None
-    fresh: float = 1.0
-    lookahead: float | None = None
+    z: Weight
+    now: Weight
+    previous: Weight | None = None
+    reference: Weight | None = None
+    full: Weight | None = None
+    fresh: Weight = 1.0
+    lookahead: Weight | None = None
 
 
 class Estimator(ABC):

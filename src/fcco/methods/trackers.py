@@ -299,8 +299,7 @@ class OwnRate(Tracker):
 
     def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
         step = at(self.step, t, "step", checks.positive)
-        # In the dtype of log u: the sigmoid of an exponent of hundreds needs its digits.
-        offset = torch.tensor(step, dtype=u.dtype, device=u.device).log()
+        offset = math.log(step)
         beta = torch.sigmoid(offset + u)
         # 1 - sigmoid(x) would be 0 long before sigmoid(-x) is.
         return Coefficients(u=torch.sigmoid(-(offset + u)), now=beta, beta=beta)

@@ -46,6 +46,15 @@ def start_z(z0: float | Sequence[Tensor], parameters: Sequence[Tensor]) -> list[
     return spread_like(z0, parameters)
 
 
+def check_capture(capture: Any) -> bool:
+    """Whether steps may be captured; refused where it is none of the three words."""
+    if capture is True or capture is False:
+        return bool(capture)
+    if capture != "auto":
+        raise ValueError(f"capture must be False, True or 'auto', got {capture!r}")
+    return True
+
+
 def check_parts(objective: Any, optimizer: Any, method: Any) -> None:
     """Refuse what is no objective, optimizer or method, and what the optimizer cannot train."""
     _check_kind("objective", objective, Objective)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fcco._support import checks
 from fcco._support.parallel import rank_and_world
+from fcco.data._draws import exact_dtype
 from fcco.solver._state import Layout, OwnedRows, derived, saved
 
 _NEVER = -1000.0  # log of a decay by 0: exp(-1000) is 0 in every float, and differences stay finite
@@ -76,7 +77,7 @@ class BlockTable:
         rows: (owned, dim) u_t, up to the decay that is still due.
         visited: (owned,) bool, which blocks have a row.
         log_decay: (owned,) what ``log_now`` was when the row was written; None: rows do not decay.
-        log_now: the sum of log(decay) over the steps up to t-1; ``log_before``: up to t-2.
+        log_now: () the sum of log(decay) over the steps up to t-1; ``log_before``: up to t-2.
         replaced: the blocks of the last step and their rows before it.
         unvisited: how many blocks have no row, as far as the host knows.
     """
@@ -86,8 +87,8 @@ class BlockTable:
     visited: Tensor = saved(Layout.PER_BLOCK)
     log_decay: Tensor | None = saved(Layout.PER_BLOCK)
     replaced: OwnedRows = saved(Layout.BY_OWNER)
-    log_now: float = saved(default=0.0)
-    log_before: float = saved(default=0.0)
+    log_now: Tensor = saved()
+    log_before: Tensor = saved()
     unvisited: int = derived(default=0)
 
     @classmethod
@@ -107,12 +108,15 @@ class BlockTable:
         log_decay = None
         if decays:
             log_decay = torch.zeros(owned, dtype=torch.float64, device=like.device)
+        zero = torch.zeros((), dtype=exact_dtype(like.device), device=like.device)
         return cls(
             geometry=geometry,
             rows=rows,
             visited=torch.zeros(owned, dtype=torch.bool, device=like.device),
             log_decay=log_decay,
             replaced=OwnedRows(torch.empty(0, dtype=torch.int64, device=like.device), rows[:0].clone()),
+            log_now=zero,
+            log_before=zero,
             unvisited=owned,
         )
 
@@ -123,6 +127,10 @@ class BlockTable:
 
     def after_load(self) -> None:
         self.unvisited = int((~self.visited).sum())
+        # Floats in the states of earlier versions.
+        exact = exact_dtype(self.device)
+        self.log_now = torch.as_tensor(self.log_now, dtype=exact, device=self.device)
+        self.log_before = torch.as_tensor(self.log_before, dtype=exact, device=self.device)
 
     def check(self, asked: Any, *, name: str = "index", repeats: bool = False) -> Tensor:
         """The blocks asked for as (B,) int64 on the table's device, or an error that names the block."""
@@ -136,8 +144,19 @@ class BlockTable:
             raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
         if index.dim() != 1:
             raise ValueError(f"{name} must have shape (B,), got {tuple(index.shape)}")
-        self.geometry.check(index.tolist(), name, repeats)
+        # On an accelerator reading the numbers would make it wait: :meth:`valid` looks there.
+        if index.device.type == "cpu":
+            self.geometry.check(index.tolist(), name, repeats)
         return index.to(self.rows.device, torch.int64)
+
+    def valid(self, index: Tensor) -> Tensor:
+        """(B,) bool on the device: which of these are blocks of this rank, met for the first time in ``index``."""
+        geometry = self.geometry
+        inside = (index >= 0) & (index < geometry.num_blocks) & (index % geometry.world == geometry.rank)
+        ordered, order = index.sort(stable=True)
+        first = torch.ones_like(inside)
+        first[1:] = ordered[1:] != ordered[:-1]
+        return inside & torch.empty_like(first).scatter_(0, order, first)
 
     def fill(self, u: float | Tensor) -> None:
         """Give every row a start value: a number or (m, dim)."""
@@ -184,19 +203,36 @@ class BlockTable:
         drawn = (earlier[place] == index).unsqueeze(1)  # (B, 1)
         return torch.where(drawn, self.replaced.rows[order[place]], rows)
 
-    def write(self, index: Tensor, old: Tensor, new: Tensor, decay: float) -> None:
-        """Put u_t in place of u_{t-1} for the drawn blocks, in place; the others decay."""
+    def write(self, index: Tensor, old: Tensor, new: Tensor, decay: float | Tensor, ok: Tensor | None = None) -> None:
+        """Put u_t in place of u_{t-1} for the drawn blocks, in place; the others decay.
+
+        Args:
+            index: (B,) the blocks.
+            old: (B, dim) u_{t-1}.
+            new: (B, dim) u_t.
+            decay: what the other rows are multiplied by.
+            ok: () bool on the device: False: nothing is written in place. None: all of it.
+        """
         local = self.geometry.local(index)
         self.replaced = OwnedRows(index.clone(), old)
-        # In place, as the last thing before the commit: a copy of all rows would cost O(m) per step.
-        self.rows.index_copy_(0, local, new)
-        if self.unvisited:
-            self._visit(local)
         self.log_before = self.log_now
         if self.log_decay is not None:
             # Rows of undrawn blocks decay when they are read: the sum of logs says by how much.
-            self.log_now += _log_decay(decay)
-            self.log_decay[local] = self.log_now
+            self.log_now = self.log_now + _log_decay(decay)
+            self._put(self.log_decay, local, self.log_now.expand(local.shape), ok)
+        # In place, as the last thing before the commit: a copy of all rows would cost O(m) per step.
+        self._put(self.rows, local, new, ok)
+        if self.unvisited and ok is None:
+            self._visit(local)
+        elif self.unvisited:
+            self._put(self.visited, local, torch.ones_like(local, dtype=torch.bool), ok)
+
+    @staticmethod
+    def _put(target: Tensor, place: Tensor, values: Tensor, ok: Tensor | None) -> None:
+        """target[place] <- values, in place, where ``ok`` does not say otherwise."""
+        if ok is not None:
+            values = torch.where(ok, values, target[place])
+        target.index_copy_(0, place, values)
 
     def _visit(self, local: Tensor) -> None:
         if self.device.type == "cpu":  # an accelerator would have to wait for this number
@@ -208,7 +244,7 @@ class BlockTable:
         everything = torch.arange(self.geometry.owned, device=self.device)
         return self._decayed(self.rows, everything, self.log_now)
 
-    def _decayed(self, rows: Tensor, local: Tensor, log_total: float) -> Tensor:
+    def _decayed(self, rows: Tensor, local: Tensor, log_total: Tensor) -> Tensor:
         if self.log_decay is None:
             return rows
         decay = (log_total - self.log_decay[local]).unsqueeze(1)  # (B, 1)
@@ -219,7 +255,9 @@ class BlockTable:
         return torch.where(log_domain, rows + decay.to(rows.dtype), shrunk)
 
 
-def _log_decay(decay: float) -> float:
+def _log_decay(decay: float | Tensor) -> float | Tensor:
+    if isinstance(decay, Tensor):
+        return decay.log().clamp(min=_NEVER)
     if decay <= 0.0:
         return _NEVER
     return max(math.log(decay), _NEVER)

@@ -18,6 +18,7 @@ from fcco._support import checks
 from fcco._support.module_state import Snapshot
 from fcco.data import Batch
 from fcco.methods._box import Probe, WeighAt
+from fcco.methods.estimators import Weight
 from fcco.objectives._base import OverData
 from fcco.solver._evaluator import Evaluator
 
@@ -25,7 +26,7 @@ from fcco.solver._evaluator import Evaluator
 class Pieces(Protocol):
     """A draw in pieces."""
 
-    def probe(self, weigh_at: WeighAt, scale: float | None) -> Probe:
+    def probe(self, weigh_at: WeighAt, scale: Weight | None) -> Probe:
         """Evaluate g; where ``scale`` is given, add scale times the gradient to ``p.grad``."""
 
 
@@ -84,7 +85,7 @@ class BlockPieces:
         self._data = data
         self._passes = TwoPasses(evaluator, index.shape[0], chunk)
 
-    def probe(self, weigh_at: WeighAt, scale: float | None) -> Probe:
+    def probe(self, weigh_at: WeighAt, scale: Weight | None) -> Probe:
         evaluator = self._evaluator
         g = evaluator.rows(self._passes.first(self._inner))  # (B, dim)
         if scale is None:
@@ -109,7 +110,7 @@ class OutputPieces:
         self._batch = batch
         self._passes = TwoPasses(evaluator, len(batch), chunk)
 
-    def probe(self, weigh_at: WeighAt, scale: float | None) -> Probe:
+    def probe(self, weigh_at: WeighAt, scale: Weight | None) -> Probe:
         evaluator = self._evaluator
         outputs = self.outputs()  # (K, ...), a leaf: its gradient is what the second pass starts from
         with torch.set_grad_enabled(scale is not None):

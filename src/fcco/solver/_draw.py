@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, final
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from fcco._support.module_state import Snapshot
 from fcco._support.sharded import copies
 from fcco.methods._box import Point, Probe, WeighAt
+from fcco.methods.estimators import Weight
 from fcco.solver._chunks import Pieces, by_block
 from fcco.solver._evaluator import Evaluator
 from fcco.solver._gradients import all_finite, clear, finite_rows
@@ -28,7 +30,7 @@ class Draw:
         index: (B,) the blocks.
         data: their samples.
         scale: what a block counts in the gradient: 1/B, and with several ranks a rank's share.
-        before: buffers and random state before the first probe.
+        before: buffers and random state before the first probe; None in a captured step.
         weights_at: the weights at each point; None: w_t, as they are.
         tangents: v, one tensor per parameter, where J v is wanted at w_t.
         pieces: the draw in pieces that fit into memory; None: whole.
@@ -40,7 +42,7 @@ class Draw:
         index: Tensor,
         data: tuple[Any, ...],
         scale: float,
-        before: Snapshot,
+        before: Snapshot | None,
         weights_at: Mapping[Point, Weights],
         tangents: Sequence[Tensor] | None = None,
         pieces: Pieces | None = None,
@@ -53,38 +55,28 @@ class Draw:
         self._weights_at = weights_at
         self._tangents = tangents
         self._pieces = pieces
-        self._after: Snapshot | None = None  # as the probe at w_t left them
         # where a gradient was taken, at which u, with which weight: all that replaying it takes
-        self._probed: list[tuple[Weights, Tensor, float]] = []
+        self._probed: list[tuple[Weights, Tensor, Weight]] = []
         self._begun = False
-        self._last_was_now = False
         self.now: list[Tensor] | None = None  # a copy of w_t, made for a probe elsewhere after the one at w_t
         self.seen: list[Tensor] = []  # (B, ...) each: what has to be finite
 
-    def probe(self, point: Point, weigh_at: WeighAt, weight: float | None) -> Probe:
+    def probe(self, point: Point, weigh_at: WeighAt, weight: Weight | None) -> Probe:
         """Evaluate at a point; where ``weight`` is given, add weight * G to ``p.grad``.
 
         Args:
             weigh_at: from the rows g and J v just seen, the rows at which grad f is taken.
         """
         weights = self._weights_at[point]
-        evaluator = self._evaluator
-        if self._last_was_now:
-            self._after = evaluator.module_state.capture()
-            if weights is not None:  # the graph of the probe at w_t is gone: room for a copy
-                self.now = copies(evaluator.parameters)
-        if self._begun:
-            evaluator.module_state.restore(self._before)
-        self._begun = True
-        self._last_was_now = weights is None
         scale = None
         if weight is not None:
             scale = weight * self._scale
-        with evaluator.at(weights, self.now):
+        with self._at(weights):
             if self._pieces is None:
                 probe = self._whole(weigh_at, scale, weights is None)
             else:
                 probe = self._pieces.probe(weigh_at, scale)
+        self._begun = True
         self.seen.append(probe.g)
         if weight is not None:
             assert probe.f is not None
@@ -93,7 +85,17 @@ class Draw:
             self._probed.append((weights, probe.u, weight))
         return probe
 
-    def _whole(self, weigh_at: WeighAt, scale: float | None, is_now: bool) -> Probe:
+    def _at(self, weights: Weights) -> AbstractContextManager[object]:
+        """The same randomness at each point, and of all passes only the one at w_t leaves its mark."""
+        evaluator = self._evaluator
+        if weights is None:
+            return evaluator.no_sync()
+        # The graph of the probe at w_t is gone by now: room for a copy.
+        if self._begun and self.now is None and evaluator.places.copies_weights:
+            self.now = copies(evaluator.parameters)
+        return evaluator.places.elsewhere(weights, self.now, self._before, self._begun)
+
+    def _whole(self, weigh_at: WeighAt, scale: Weight | None, is_now: bool) -> Probe:
         evaluator = self._evaluator
         tangents = self._tangents if is_now else None  # J v is asked for at w_t alone
         product = None
@@ -104,11 +106,6 @@ class Draw:
                 g, product = evaluator.inner_and_jvp(self.index, self.data, tangents)
                 product = product.to(evaluator.dtype)
         return evaluator.weighed(self.index, g, product, weigh_at, scale)
-
-    def finish(self) -> None:
-        """Leave buffers and random state as the probe at w_t left them."""
-        if self._after is not None:
-            self._evaluator.module_state.restore(self._after)
 
     @property
     def finite(self) -> Tensor:
@@ -137,7 +134,7 @@ class Draw:
                 found.append(block)
         return found
 
-    def _replay(self, place: int, alone: bool, weights: Weights, u: Tensor, weight: float) -> bool:
+    def _replay(self, place: int, alone: bool, weights: Weights, u: Tensor, weight: Weight) -> bool:
         """Whether the gradient of one block is finite; ``alone``: with its own data only, where they can be told."""
         evaluator = self._evaluator
         only = slice(place, place + 1)
@@ -149,6 +146,7 @@ class Draw:
             data = tuple(item[only] for item in data)
             row = slice(0, 1)
         # The same dropout masks as in the step, or the culprit may not show.
+        assert self._before is not None
         evaluator.module_state.restore(self._before)
         with evaluator.at(weights):
             clear(evaluator.parameters)

@@ -13,6 +13,7 @@ from fcco._objective import Objective
 from fcco._support.module_state import Snapshot
 from fcco.data._epochs import EpochLoader
 from fcco.methods import Method
+from fcco.methods._rates import Rates
 from fcco.methods.estimators import Weights
 from fcco.solver._evaluator import Evaluator
 from fcco.solver._full_pass import FullPass
@@ -65,13 +66,19 @@ class Request:
         t: its number, from 1.
         data: what the caller gave: a batch, or ``(index, *data)``.
         chunk: examples or blocks per piece; None: the whole batch at once.
-        before: buffers and random state before the step.
+        before: buffers and random state before the step; None in a captured step.
+        rates: the numbers of the step.
+        clock: () int64, t on the device, in a captured step; None otherwise.
+        trusted: whether the library drew the blocks itself, so that nobody need look at them.
     """
 
     t: int
     data: tuple[Any, ...]
     chunk: int | None
-    before: Snapshot
+    before: Snapshot | None
+    rates: Rates
+    clock: Tensor | None = None
+    trusted: bool = False
 
 
 @final
@@ -85,12 +92,14 @@ class Probed:
         seen: tensors that must be finite.
         finite: () bool, whether this rank saw nothing else.
         blame: makes the error where something is not finite.
-        commit: stores what the step found, in place; called once z and the weights have moved.
+        commit: stores what the step found, in place; called once z and the weights have moved. Its argument is None,
+            or in a captured step () bool on the device: False: what was written is as before.
         full_gradient: Gfull_tau, where the estimator wants it.
         weights: a copy of w_t, where one was made already.
         f: (B,) f_i at the u that weighed the gradient.
         u: (B, dim) the new rows.
         g: (B, dim) the fresh probe.
+        valid: () bool on the device, whether the blocks are such; None: the host has looked.
     """
 
     samples: int
@@ -98,12 +107,13 @@ class Probed:
     seen: Sequence[Tensor]
     finite: Callable[[], Tensor]
     blame: Callable[[], NonFiniteError]
-    commit: Callable[[], None]
+    commit: Callable[[Tensor | None], None]
     full_gradient: list[Tensor] | None = None
     weights: list[Tensor] | None = None
     f: Tensor | None = None
     u: Tensor | None = None
     g: Tensor | None = None
+    valid: Tensor | None = None
 
 
 class Engine(ABC):
@@ -156,6 +166,32 @@ class Engine(ABC):
         Args:
             stacklevel: of warnings, for the caller of ``Solver.step``.
         """
+        return None
+
+    # ------------------------------------------------------------------ captured steps
+
+    def obstacle(self) -> str | None:
+        """Why steps cannot be captured, as the end of a sentence; None: they can."""
+        return None
+
+    def ratio(self, data: tuple[Any, ...]) -> float | None:
+        """m/B1 of a step's data, where it is known without reading them; 1 where nothing depends on it."""
+        return 1.0
+
+    def is_due(self, t: int) -> bool:
+        """Whether step t begins with something that the host has to do: it is then taken eagerly."""
+        return False
+
+    def is_due_after(self, t: int) -> bool:
+        """Whether :meth:`after_step` has something to do after step t."""
+        return False
+
+    def begin_capture(self) -> None:
+        """From here on steps are captured: what the host counted is counted on the device."""
+        return None
+
+    def read_device(self) -> None:
+        """Take over what captured steps have counted on the device, which waits."""
         return None
 
     @abstractmethod

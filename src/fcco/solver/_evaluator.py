@@ -19,7 +19,9 @@ from fcco._support.interrupts import uninterrupted
 from fcco._support.module_state import ModuleState
 from fcco._support.parallel import average_over_ranks, sum_over_ranks
 from fcco.methods._box import Probe, WeighAt
+from fcco.methods.estimators import Weight
 from fcco.solver._gradients import all_finite, clear
+from fcco.solver._places import CopiedPlaces, Places
 
 
 @final
@@ -35,6 +37,7 @@ class Evaluator:
         log_domain: (dim,) bool, which components inner returns as log g; None: none of them.
         log_components: the same as the trackers take it: True where that is all of them.
         dtype: of the rows of u.
+        places: how probes at other weights are made.
     """
 
     def __init__(self, objective: Objective, optimizer: Optimizer) -> None:
@@ -50,6 +53,7 @@ class Evaluator:
             self.log_domain = torch.tensor(objective.log_domain, device=self.device)
         self.log_components: Tensor | bool | None = all(objective.log_domain) or self.log_domain
         self.module_state = ModuleState(objective)
+        self.places: Places = CopiedPlaces(self)
         # Kept as they were, to tell later whether something was frozen or unfrozen.
         self._trained = [(p, p.requires_grad) for p in objective.parameters()]
         self._foreign = _foreign_parameters(objective, optimizer)
@@ -60,6 +64,7 @@ class Evaluator:
         self._gathering = sharded.gathering_parts(objective)
         self._sharded = [sharded.is_sharded(p) for p in self.parameters]
         self.is_sharded = any(self._sharded)
+        self.is_wrapped = bool(self._wrapped or self._gathering)
 
     # ------------------------------------------------------------------ what is trained
 
@@ -128,12 +133,12 @@ class Evaluator:
             )
         return result
 
-    def outer(self, index: Tensor, u: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    def outer(self, index: Tensor, u: Tensor, scale: Weight) -> tuple[Tensor, Tensor]:
         """f (B,) and scale * grad f (B, dim) at u; the gradient of outer's own parameters goes to ``p.grad``."""
         leaf = u.detach().requires_grad_()  # (B, dim)
         f = self._checked_outer(index, leaf)  # (B,)
         if f.requires_grad:
-            f.backward(torch.full_like(f, scale))
+            f.backward(_seed(f, scale))
         if leaf.grad is None:  # f is constant in u
             return f.detach(), torch.zeros_like(u)
         return f.detach(), leaf.grad
@@ -153,7 +158,7 @@ class Evaluator:
         return torch.where(self.log_domain, weighted, slope)
 
     def weighed(
-        self, index: Tensor, g: Tensor, product: Tensor | None, weigh_at: WeighAt, scale: float | None
+        self, index: Tensor, g: Tensor, product: Tensor | None, weigh_at: WeighAt, scale: Weight | None
     ) -> Probe:
         """A probe from g (B, dim) and J v; where ``scale`` is given, add scale times the gradient to ``p.grad``."""
         g = g.to(self.dtype)
@@ -163,7 +168,7 @@ class Evaluator:
         u = weigh_at(rows, product)  # (B, dim)
         return Probe(rows, product, u, self.outer_and_backward(index, g, u, scale))
 
-    def outer_and_backward(self, index: Tensor, g: Tensor, u: Tensor, scale: float) -> Tensor:
+    def outer_and_backward(self, index: Tensor, g: Tensor, u: Tensor, scale: Weight) -> Tensor:
         """f (B,) at u; scale * grad f times the Jacobian of g is added to ``p.grad``, as by the two above.
 
         One backward pass does both: f is taken at u with the derivative of g put behind it.
@@ -190,7 +195,7 @@ class Evaluator:
         f = self._checked_outer(index, moving)
         if not f.requires_grad:
             raise ValueError("outer must depend on u, got a result without a graph")
-        f.backward(torch.full_like(f, scale))  # through u to the parameters of f, through the change to those of g
+        f.backward(_seed(f, scale))  # through u to the parameters of f, through the change to those of g
         return f.detach()
 
     def _known_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -324,6 +329,13 @@ def _gradient_mark(p: nn.Parameter) -> tuple[int, int]:
     if p.grad is None:
         return id(None), 0
     return id(p.grad), p.grad._version
+
+
+def _seed(f: Tensor, scale: Weight) -> Tensor:
+    """What a backward pass from f (B,) starts with: the scale, for every block."""
+    if isinstance(scale, Tensor):
+        return scale.to(f.dtype).expand_as(f)
+    return torch.full_like(f, scale)
 
 
 def _check_graph(g: Tensor) -> None:

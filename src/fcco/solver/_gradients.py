@@ -60,6 +60,19 @@ def all_finite(tensors: list[Tensor]) -> bool:
     return bool(torch.isfinite(torch.stack([norm.double() for norm in largest])).all())
 
 
+def finite_flag(tensors: Sequence[Tensor]) -> Tensor:
+    """() bool on the device: whether every number of every tensor is finite; nothing waits."""
+    by_dtype: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in tensors:
+        if tensor.numel() and tensor.is_floating_point():
+            by_dtype.setdefault(tensor.dtype, []).append(tensor)
+    flags = []
+    for group in by_dtype.values():
+        largest = torch.stack(torch._foreach_norm(group, math.inf))
+        flags.append(torch.isfinite(largest).all())
+    return torch.stack(flags).all()
+
+
 def finite_rows(seen: Sequence[Tensor]) -> Tensor:
     """Which of B rows hold nothing but finite numbers in all of the tensors (B, ...)."""
     marks = [torch.isfinite(values).reshape(len(values), -1).all(1) for values in seen]

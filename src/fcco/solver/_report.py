@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -24,35 +25,90 @@ class Oracle:
 
 @final
 @dataclass(frozen=True)
-class Report:
-    """What one step did. ``value`` and ``tracking_error`` are computed when read (a device then waits).
-
-    Attributes:
-        step: t, how many steps were taken.
-        samples: examples drawn so far.
-        oracle: oracle calls so far.
-        skipped: whether this step was skipped because something in it was not finite.
-    """
+class Counts:
+    """What was counted up to the end of a step, and whether that one was skipped."""
 
     step: int
     samples: int
     oracle: Oracle
     skipped: bool
-    f: Tensor | None  # (B,) f_i at the u that weighed the gradient
-    u: Tensor | None  # (B, dim) the new rows
-    g: Tensor | None  # (B, dim) the fresh probe at w_t
+
+
+@final
+class Report:
+    """What one step did. ``value`` and ``tracking_error`` are computed when read (a device then waits).
+
+    Of a captured step the counts are those of a run in which every step is taken; where steps may be skipped they are
+    read from the device, which then waits.
+
+    Args:
+        counts: gives the counts.
+        read: gives f, u or g by its name; None where there is none.
+    """
+
+    def __init__(self, counts: Callable[[], Counts], read: Callable[[str], Tensor | None]) -> None:
+        self._counts = counts
+        self._read = read
+
+    @property
+    def step(self) -> int:
+        """t, how many steps were taken."""
+        return self._counts().step
+
+    @property
+    def samples(self) -> int:
+        """Examples drawn so far."""
+        return self._counts().samples
+
+    @property
+    def oracle(self) -> Oracle:
+        """Oracle calls so far."""
+        return self._counts().oracle
+
+    @property
+    def skipped(self) -> bool:
+        """Whether this step was skipped because something in it was not finite."""
+        return self._counts().skipped
+
+    @property
+    def f(self) -> Tensor | None:
+        """(B,) f_i at the u that weighed the gradient."""
+        return self._read("f")
+
+    @property
+    def u(self) -> Tensor | None:
+        """(B, dim) the new rows."""
+        return self._read("u")
+
+    @property
+    def g(self) -> Tensor | None:
+        """(B, dim) the fresh probe at w_t."""
+        return self._read("g")
 
     @property
     def value(self) -> float:
         """An estimate of F: the mean of f_i(u_i) over this step's blocks; nan where the step was skipped."""
-        return float("nan") if self.f is None else float(self.f.mean())
+        f = self.f
+        if f is None:
+            return float("nan")
+        return float(f.mean())
 
     @property
     def tracking_error(self) -> float:
         """Root mean square of ||u_i - g_i(w_t; xi)|| over this step's blocks; nan where skipped."""
-        if self.u is None or self.g is None:
+        u = self.u
+        g = self.g
+        if u is None or g is None:
             return float("nan")
-        return float((self.u - self.g).square().sum(-1).mean().sqrt())
+        return float((u - g).square().sum(-1).mean().sqrt())
+
+    def __repr__(self) -> str:
+        return f"Report(step={self.step}, samples={self.samples}, skipped={self.skipped})"
+
+
+def report_of(counts: Counts, **rows: Tensor | None) -> Report:
+    """The report of a step that the host has seen: f, u and g by name."""
+    return Report(lambda: counts, rows.get)
 
 
 @final

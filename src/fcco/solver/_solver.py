@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor
@@ -20,16 +21,22 @@ from fcco._support.module_state import Snapshot
 from fcco._support.parallel import gather_objects, rank_and_world
 from fcco._support.sharded import copies, joined, parts, spread
 from fcco.data._epochs import EpochLoader
+from fcco.data._pending import settled
 from fcco.methods import Method
+from fcco.methods._rates import Rates, fits_device, split_numbers, step_numbers, varies
 from fcco.methods.estimators import Weights
 from fcco.objectives._base import OverData
-from fcco.solver._arguments import check_pair, check_parts, choice, start_z
+from fcco.solver._arguments import check_capture, check_pair, check_parts, choice, start_z
+from fcco.solver._capture import StepCapture
 from fcco.solver._engine import Parts, Probed, Request, make_engine
+from fcco.solver._estimate import Bounds, estimate, mix
+from fcco.solver._estimate import normalize as divide_by_norm
 from fcco.solver._evaluator import Evaluator
 from fcco.solver._full_pass import FullPass
 from fcco.solver._gradients import NonFiniteError, gradients
 from fcco.solver._identity import check_identity, identity
-from fcco.solver._report import Diagnosis, Oracle, Report
+from fcco.solver._program import Works
+from fcco.solver._report import Counts, Diagnosis, Oracle, Report, report_of
 from fcco.solver._reservoir import Reservoir
 from fcco.solver._state import (
     Layout,
@@ -136,6 +143,10 @@ class Solver:
         nonfinite: raise (the default), or skip the step and count it in ``skipped``.
         keep: which iterate ``kept()`` returns.
         seed: of the draws behind ``keep``.
+        capture: replay steps from a CUDA graph after a few eager ones: the same numbers, one launch per step. The
+            host then looks every 32 steps, or when you read a report: an error may come that much later, with the
+            solver as it was before the step that failed (your loader and scheduler may be ahead). "auto": where that
+            is possible; True: the same, and say why where it is not; False: never.
 
     Attributes:
         parameters: everything that is trained.
@@ -171,6 +182,7 @@ class Solver:
         nonfinite: NonFinite | str = NonFinite.RAISE,
         keep: Keep | str = Keep.LAST,
         seed: int = 0,
+        capture: bool | Literal["auto"] = False,
     ) -> None:
         check_parts(objective, optimizer, method)
         check_pair(method, objective)
@@ -182,6 +194,7 @@ class Solver:
         self.optimizer = optimizer
         self.radius = radius
         self.normalize = normalize
+        self._bounds = Bounds(radius, normalize)
         self.nonfinite = choice(NonFinite, nonfinite, "nonfinite")
         self.keep = choice(Keep, keep, "keep")
         self._evaluator = Evaluator(objective, optimizer)
@@ -205,6 +218,18 @@ class Solver:
         if self.keep is Keep.UNIFORM:
             self.state.reservoir = Reservoir.seeded(seed)
         self._is_pending = False
+        self._capture: StepCapture | None = None
+        if check_capture(capture):
+            works = Works(
+                evaluator=self._evaluator,
+                engine=self._engine,
+                optimizer=optimizer,
+                bounds=self._bounds,
+                skips=self.nonfinite is NonFinite.SKIP,
+                read=lambda: self._state,
+                write=self._set_state,
+            )
+            self._capture = StepCapture(works, self._replay_eagerly, insist=capture is True)
         if radius is None and getattr(method.tracker, "single_point", False):
             warnings.warn(
                 f"the theory of {method.name} needs a bounded step: give the Solver a radius (the paper's C_F)",
@@ -225,6 +250,12 @@ class Solver:
         Raises:
             NonFiniteError: where g, f or the gradient is not finite; names the blocks.
         """
+        if self._capture is not None and chunk is None:
+            self._check_idle()
+            self._evaluator.check_trained()
+            report = self._capture.step((index, *data))
+            if report is not None:
+                return report
         with self._gradient((index, *data), chunk, stacklevel=5) as pending:
             if not pending.skipped:
                 self.optimizer.step()
@@ -253,27 +284,41 @@ class Solver:
         """
         return self._gradient((index, *data), chunk, stacklevel=4)
 
+    def _replay_eagerly(self, data: tuple[Any, ...]) -> None:
+        """Probe a step again that was not finite when it was replayed: the error names its blocks."""
+        nonfinite = self.nonfinite
+        self.nonfinite = NonFinite.RAISE
+        try:
+            with contextlib.suppress(_Dropped), self._gradient(data, None, stacklevel=5):
+                raise _Dropped
+        finally:
+            self.nonfinite = nonfinite
+
     @contextmanager
     def _gradient(self, data: tuple[Any, ...], chunk: int | None, stacklevel: int) -> Iterator[Pending]:
         self._check_idle()
+        self._look()
         self._evaluator.check_trained()
+        data = tuple(settled(item) for item in data)
         self._is_pending = True
         try:
             # A Ctrl-C waits until the step is taken: the loader has handed its batch out. A second one drops the step.
             with uninterrupted(patience=1):
                 with Transaction() as transaction:
                     before = self._begin(transaction)
-                    request = Request(self._state.t + 1, data, chunk, before)
+                    t = self._state.t + 1
+                    request = Request(t, data, chunk, before, self._rates(t, data))
                     probed = self._estimate_or_skip(request, transaction)
                     if probed is None:
-                        yield Pending(True, Report(self.t, self.samples, self.oracle, True, None, None, None))
+                        counts = Counts(self.t, self.samples, self.oracle, skipped=True)
+                        yield Pending(True, report_of(counts))
                         return
                     # From here on weights and state belong together: nothing comes between.
                     with uninterrupted():
                         self._move(request.t, probed)
                         yield Pending(False, self._report(request.t, probed))
                         # Only now, since the optimizer may have raised.
-                        probed.commit()
+                        probed.commit(None)
                         self._state.charge(probed.samples, probed.oracle)
                         self._state.t = request.t
                         transaction.commit()
@@ -310,10 +355,7 @@ class Solver:
             # Where v3 starts, z_0 is the full gradient that it has taken anyway.
             if state.z is None:
                 state.z = copies(renewal.gradient)
-        if estimator.remembers and state.z is None:
-            weights = estimator.start(request.t)
-        else:
-            weights = estimator.weights(request.t, getattr(request.data[0], "large", None))
+        weights = request.rates.weights(starts=estimator.remembers and state.z is None)
         probed = self._engine.probe(request, weights, transaction)
         self._make_z(weights, probed)
         return probed
@@ -328,34 +370,25 @@ class Solver:
         finite_everywhere = True
         if rank_and_world()[1] > 1:
             finite_everywhere = bool(evaluator.average(grads, probed.finite()))
-        fresh = None
-        if k.lookahead is not None:
-            fresh = copies(grads)
-        if state.z is not None and k.z != 0.0:
-            torch._foreach_add_(grads, state.z, alpha=k.z)
-        if k.full is not None and probed.full_gradient is not None:
-            torch._foreach_add_(grads, probed.full_gradient, alpha=k.full)
+        found = estimate(evaluator, grads, k, state.z, probed, self._bounds)
         # One wait for the device for everything that has to be finite.
-        watched = [*grads, *probed.seen, *self._project(grads)]
-        if not (evaluator.all_finite(watched) and finite_everywhere):
+        if not (evaluator.all_finite([*grads, *probed.seen, *found.norms]) and finite_everywhere):
             raise probed.blame()
         if self.method.estimator.remembers:
             # A copy beside the old one, before the optimizer, which may write into p.grad.
             state.z = copies(grads)
-        if fresh is not None and k.lookahead is not None:
-            torch._foreach_mul_(grads, k.lookahead)
-            torch._foreach_add_(grads, fresh, alpha=k.fresh)
-            # The mixture may leave the ball that z was put onto.
-            self._project(grads)
+        mix(evaluator, found, k, self._bounds)
 
-    def _project(self, grads: list[Tensor]) -> list[Tensor]:
-        """Put z onto the ball, in place; the norm, where one was taken: z / inf would be a step that stands still."""
-        if self.radius is None and not self.normalize:
-            return []
-        norm = self._evaluator.norm(grads)
-        if self.radius is not None:
-            torch._foreach_mul_(grads, (self.radius / norm).clamp(max=1.0))
-        return [norm]
+    def _rates(self, t: int, data: tuple[Any, ...]) -> Rates:
+        """The numbers of step t; on an accelerator those of schedules as a captured step has them, to the last bit."""
+        plain = Rates(self.method, t, getattr(data[0], "large", None))
+        if self.device.type == "cpu" or not varies(self.method) or not fits_device(self.method):
+            return plain
+        ratio = self._engine.ratio(data)
+        if ratio is None:
+            return plain
+        row = torch.tensor(step_numbers(self.method, t, ratio, plain.large), dtype=torch.float64)
+        return replace(plain, on_device=split_numbers(self.method, row.to(self.device)))
 
     def _move(self, t: int, probed: Probed) -> None:
         """The last things before the weights move: w_t becomes w_{t-1}, the reservoir is offered w_t."""
@@ -364,14 +397,12 @@ class Solver:
         if state.reservoir is not None:
             state.reservoir.offer(self.objective, t)
         if self.normalize:
-            grads = gradients(self.parameters)
-            norm = self._evaluator.norm(grads)
-            state.norm = torch.where(norm > 0, norm, 1.0)  # z = 0 is a place to stay at
-            torch._foreach_div_(grads, state.norm)
+            state.norm = divide_by_norm(self._evaluator, gradients(self.parameters))
 
     def _report(self, t: int, probed: Probed) -> Report:
         samples = self._state.samples + probed.samples
-        return Report(t, samples, self.oracle.plus(probed.oracle), False, probed.f, probed.u, probed.g)
+        counts = Counts(t, samples, self.oracle.plus(probed.oracle), skipped=False)
+        return report_of(counts, f=probed.f, u=probed.u, g=probed.g)
 
     # ------------------------------------------------------------------ failing without a trace
 
@@ -416,7 +447,7 @@ class Solver:
             num_workers: processes that fetch from a data set; they change nothing in what is drawn.
             pin_memory: put batches into pinned memory, where there is an accelerator to pin for.
         """
-        return self._engine.loader(
+        loader = self._engine.loader(
             blocks,
             samples,
             seed=seed,
@@ -424,18 +455,38 @@ class Solver:
             num_workers=num_workers,
             pin_memory=pin_memory,
         )
+        if self._capture is not None and self._capture.reason is None:
+            loader.hand_out_pending()
+        return loader
 
     # ------------------------------------------------------------------ reading it
 
     @property
     def state(self) -> SolverState:
         """Everything that is carried between steps; the engine's part is the engine's own record."""
+        self._look()
         return self._state
 
     @state.setter
     def state(self, state: SolverState) -> None:
+        self._set_state(state)
+
+    def _set_state(self, state: SolverState) -> None:
         self._state = state
         self._engine.state = state.engine
+
+    def _look(self) -> None:
+        """Let the host catch up with captured steps."""
+        if self._capture is not None and not self._is_pending:
+            self._capture.look()
+
+    def _counts(self) -> Counts:
+        """The counts so far; those of captured steps as if each were taken, where none is skipped."""
+        if self._capture is not None and not self._is_pending:
+            return self._capture.counts()
+        state = self._state
+        oracle = Oracle(state.g_calls, state.j_calls, state.jvp_calls)
+        return Counts(state.t, state.samples, oracle, skipped=False)
 
     @property
     def method(self) -> Method:
@@ -449,12 +500,12 @@ class Solver:
     @property
     def t(self) -> int:
         """How many steps were taken."""
-        return self.state.t
+        return self._counts().step
 
     @property
     def samples(self) -> int:
         """Examples drawn so far."""
-        return self.state.samples
+        return self._counts().samples
 
     @property
     def skipped(self) -> int:
@@ -464,8 +515,7 @@ class Solver:
     @property
     def oracle(self) -> Oracle:
         """Oracle calls so far."""
-        state = self._state
-        return Oracle(state.g_calls, state.j_calls, state.jvp_calls)
+        return self._counts().oracle
 
     def charge(self, samples: int, oracle: Oracle) -> None:
         """Count a pass that was made outside of steps."""
@@ -474,7 +524,7 @@ class Solver:
     @property
     def correction_share(self) -> float | None:
         """rho: above 0.5 MSVR's correction does harm; None: not known (yet), or another tracker."""
-        watch = getattr(self._state.engine, "watch", None)
+        watch = getattr(self.state.engine, "watch", None)
         rho: float | None = getattr(watch, "rho", None)
         return rho
 
@@ -484,6 +534,8 @@ class Solver:
 
         Of parameters that fully_shard has spread over ranks: this rank's parts.
         """
+        if self.state.z is not None and self._capture is not None:
+            return copies(self.state.z)  # captured steps write z in place
         if self.state.z is not None:
             return self.state.z
         grads = self._gradients_as_z()
@@ -501,6 +553,7 @@ class Solver:
 
     def u(self) -> Tensor:
         """The rows u_t of this rank's blocks (m, dim); rows of blocks never visited are zero."""
+        self._look()
         return self._engine.rows()
 
     def kept(self) -> dict[str, Tensor]:
@@ -522,6 +575,7 @@ class Solver:
 
     def renew_reference(self) -> None:
         """Renew the reference of a finite-sum form at the next step, whatever the period; a new stage does this."""
+        self._look()
         self._engine.renew_reference()
 
     # ------------------------------------------------------------------ resuming
@@ -607,6 +661,10 @@ class Solver:
         objective = self.objective
         size = f"m={objective.num_blocks}, dim={objective.dim}"
         return f"Solver({type(objective).__name__}({size}), {self.method}, step {self.t})"
+
+
+class _Dropped(Exception):
+    """Ends a step that was only to be looked at."""
 
 
 def _full_pass_of(objective: Objective, method: Method, given: FullPass | None) -> FullPass | None:

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple, TypeVar, final
 
 import torch
 from torch import Tensor, nn
 
+from fcco._support.flat import Flat
 from fcco._support.parallel import gather_objects, gather_rows
 from fcco._support.sharded import joined, spread, spread_like, whole
 
@@ -37,15 +38,16 @@ class Layout(Enum):
     NESTED = auto()  #: another record
 
 
-def saved(layout: Layout = Layout.SAME, *, record: type | None = None, **default: Any) -> Any:
+def saved(layout: Layout = Layout.SAME, *, record: type | None = None, host_only: bool = False, **default: Any) -> Any:
     """A field that a checkpoint holds.
 
     Args:
         layout: how it lies over ranks.
         record: the class of a nested record that may be None.
+        host_only: whether no captured step reads or changes it.
         default: ``default=`` or ``default_factory=``, as of :func:`dataclasses.field`.
     """
-    return field(metadata={"layout": layout, "record": record}, **default)
+    return field(metadata={"layout": layout, "record": record, "host_only": host_only}, **default)
 
 
 def derived(**default: Any) -> Any:
@@ -113,6 +115,142 @@ def fork(record: _Record) -> _Record:
 @functools.cache
 def _nested_fields(kind: Any) -> tuple[str, ...]:
     return tuple(slot.name for slot in _slots(kind) if slot.layout is Layout.NESTED)
+
+
+# ---------------------------------------------------------------------- fixed places, for captured steps
+
+
+class Change(NamedTuple):
+    """A tensor of a record (or a list with one per parameter), and what a step puts in its place."""
+
+    old: Any
+    new: Any
+
+
+def changes(before: Any, after: Any, where: str = "the state") -> list[Change]:
+    """What differs between two records of the same kind, nested ones too.
+
+    Raises:
+        ValueError: where something was made, dropped or given another shape: that has no place to be written to.
+    """
+    found: list[Change] = []
+    for item in fields(before):
+        if item.metadata.get("host_only"):
+            continue
+        name = f"{where}.{item.name}"
+        _compare(getattr(before, item.name), getattr(after, item.name), name, found)
+    return found
+
+
+def _compare(before: Any, after: Any, name: str, found: list[Change]) -> None:
+    if before is after:
+        return
+    if isinstance(before, Tensor) and isinstance(after, Tensor):
+        if before.shape != after.shape or before.dtype != after.dtype or before.device != after.device:
+            raise ValueError(f"{name} does not keep its shape")
+        found.append(Change(before, after))
+    elif _is_list_of_tensors(before) and _is_list_of_tensors(after):
+        found.append(Change(before, after))
+    elif isinstance(before, tuple) and isinstance(after, tuple) and len(before) == len(after):
+        for old, new in zip(before, after, strict=True):
+            _compare(old, new, name, found)
+    elif is_dataclass(before) and type(before) is type(after):
+        found.extend(changes(before, after, name))
+    elif isinstance(before, Tensor) or isinstance(after, Tensor) or before is None or after is None:
+        raise ValueError(f"{name} comes or goes")
+
+
+def _is_list_of_tensors(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, Tensor) for item in value)
+
+
+@final
+class FixedPlaces:
+    """Gives every tensor of a record a place in memory that never changes, for captured steps.
+
+    Args:
+        device: tensors elsewhere are the host's and stay as they are.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._tensors: dict[str, Tensor] = {}
+        self._owners: dict[int, str] = {}  # whose place a tensor is
+        self._lists: dict[str, Flat] = {}
+        self.flats: dict[int, Flat] = {}  # the flat storage behind a list, by the list's id
+        self.generation = 0  # how often places were made
+
+    def tensors(self) -> list[Tensor]:
+        """Everything that has a place."""
+        found = list(self._tensors.values())
+        for flat in self._lists.values():
+            found += flat.views
+        return found
+
+    @torch.no_grad()
+    def settle(self, record: Any) -> None:
+        """Move the record's tensors to their places: values are copied, and the record refers to the places."""
+        # A step may have handed one field's tensor to another, whose place is about to be written.
+        self._owners = {id(place): path for path, place in self._tensors.items()}
+        self._replace(record, "", self._apart)
+        self._replace(record, "", self._placed_tensor)
+
+    def _replace(self, record: Any, path: str, replaced: Callable[[Tensor, str], Tensor]) -> None:
+        for item in fields(record):
+            if item.metadata.get("host_only"):
+                continue
+            value = getattr(record, item.name)
+            new = self._replaced(value, f"{path}.{item.name}", replaced)
+            if new is not value:
+                setattr(record, item.name, new)
+
+    def _replaced(self, value: Any, path: str, replaced: Callable[[Tensor, str], Tensor]) -> Any:
+        if isinstance(value, Tensor):
+            return replaced(value, path)
+        if _is_list_of_tensors(value):
+            return self._placed_list(value, path)
+        if isinstance(value, OwnedRows):
+            index = replaced(value.index, f"{path}.index")
+            return OwnedRows(index, replaced(value.rows, f"{path}.rows"))
+        if isinstance(value, tuple) and any(isinstance(part, Tensor) for part in value):
+            parts = [self._replaced(part, f"{path}.{place}", replaced) for place, part in enumerate(value)]
+            if hasattr(value, "_fields"):
+                return type(value)(*parts)
+            return tuple(parts)
+        if is_dataclass(value) and any(item.metadata for item in fields(value)):
+            self._replace(value, path, replaced)  # a nested record
+        return value
+
+    def _apart(self, value: Tensor, path: str) -> Tensor:
+        """A copy of what stands at another field's place."""
+        if self._owners.get(id(value), path) == path:
+            return value
+        return value.clone()
+
+    def _placed_tensor(self, value: Tensor, path: str) -> Tensor:
+        place = self._tensors.get(path)
+        if value is place or value.device != self._device:
+            return value
+        if place is None or place.shape != value.shape or place.dtype != value.dtype:
+            self._tensors[path] = value.clone()
+            self.generation += 1
+        else:
+            place.copy_(value)
+        return self._tensors[path]
+
+    def _placed_list(self, value: list[Tensor], path: str) -> list[Tensor]:
+        flat = self._lists.get(path)
+        if flat is not None and value is flat.views:
+            return value
+        if value[0].device != self._device:
+            return value
+        if flat is None:
+            flat = Flat(value)
+            self._lists[path] = flat
+            self.flats[id(flat.views)] = flat
+            self.generation += 1
+        flat.copy_from(value)
+        return flat.views
 
 
 # ---------------------------------------------------------------------- saving
@@ -186,8 +324,10 @@ def _check(value: Any, state: Any, slot: _Slot, place: Placement) -> None:
         _check_rows(value, state, place, name)
     elif layout is Layout.MODULE:
         check_module_state(place.module, state, name)
-    elif layout is Layout.SAME and isinstance(value, Tensor) and tuple(value.shape) != tuple(state.shape):
-        raise ValueError(f"the state's {name} has shape {tuple(state.shape)}, this solver's {tuple(value.shape)}")
+    elif layout is Layout.SAME and isinstance(value, Tensor):
+        shape = tuple(torch.as_tensor(state).shape)
+        if shape != tuple(value.shape):
+            raise ValueError(f"the state's {name} has shape {shape}, this solver's {tuple(value.shape)}")
 
 
 def _check_rows(value: Tensor | None, state: Tensor, place: Placement, name: str) -> None:

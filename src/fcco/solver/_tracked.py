@@ -11,9 +11,10 @@ from torch import Tensor
 
 from fcco._support.sharded import copies
 from fcco.data import Batch, Loader
+from fcco.data._pending import PendingBatch
 from fcco.methods._box import Box, Boxed, Drawn, Point
 from fcco.methods.estimators import Sarah, Weights
-from fcco.methods.trackers import MSVR, Coefficients
+from fcco.methods.trackers import MSVR, Coefficients, Values
 from fcco.objectives._base import OverData
 from fcco.solver._blocks import BlockTable
 from fcco.solver._chunks import make_pieces
@@ -82,22 +83,39 @@ class TrackedBlocks(Engine):
         state = self.state
         table = state.table
         index, data = self._read(request)
+        valid = self._valid(request, index)
+        if valid is not None:
+            index = index.clamp(0, table.geometry.num_blocks - 1)  # a number outside would end the device's work
         if state.previous is None and method.probes_previous:
             state.previous = copies(self._evaluator.parameters)  # w_0 = w_1
         u, new = table.read(index)  # u_{t-1} (B, dim), and which blocks are new (B, 1)
-        c = method.tracker.coefficients(request.t, table.geometry.owned / index.shape[0], u)
+        c = request.rates.coefficients(table.geometry.owned / index.shape[0], u)
         drawn = self._drawn(index, u, new, c)
         draw = self._draw(request, index, data, c)
         boxed = Box(method, c, drawn).run(weights, draw.probe)
         draw.seen.append(boxed.u)  # a correction may overflow where every g is finite
-        draw.finish()
 
-        def commit() -> None:
-            table.write(index, boxed.replaced, boxed.u, method.tracker.decay(request.t))
-            if state.watch is not None:
-                state.watch.follow(request.t, c, boxed.values, new, self._evaluator.log_domain)
+        def commit(ok: Tensor | None) -> None:
+            table.write(index, boxed.replaced, boxed.u, request.rates.decay(), ok)
+            self._watch(request, c, boxed.values, new, ok)
 
-        return self._probed(draw, boxed, commit)
+        return self._probed(request, draw, boxed, commit, valid)
+
+    def _watch(self, request: Request, c: Coefficients, values: Values, new: Tensor | None, ok: Tensor | None) -> None:
+        watch = self.state.watch
+        if watch is None:
+            return
+        log_domain = self._evaluator.log_domain
+        if ok is None or request.clock is None:
+            watch.follow(request.t, c, values, new, log_domain)
+        else:
+            watch.follow_on_device(request.clock, ok, c, values, new, log_domain)
+
+    def _valid(self, request: Request, index: Tensor) -> Tensor | None:
+        """Which entries are blocks (B,), where the host has not looked and nobody vouches for them."""
+        if index.device.type == "cpu" or request.trusted or _is_on_host(request):
+            return None
+        return self.state.table.valid(index)
 
     def _read(self, request: Request) -> tuple[Tensor, tuple[Any, ...]]:
         """The blocks and their data: of a batch, or as the user gave them."""
@@ -162,7 +180,14 @@ class TrackedBlocks(Engine):
         assert self.state.previous is not None
         return [p - before for p, before in zip(self._evaluator.parameters, self.state.previous, strict=True)]
 
-    def _probed(self, draw: Draw, boxed: Boxed, commit: Callable[[], None]) -> Probed:
+    def _probed(
+        self,
+        request: Request,
+        draw: Draw,
+        boxed: Boxed,
+        commit: Callable[[Tensor | None], None],
+        valid: Tensor | None,
+    ) -> Probed:
         samples = self._evaluator.samples(draw.index, draw.data)
         gradients = 0
         products = 0
@@ -171,21 +196,26 @@ class TrackedBlocks(Engine):
             products += probe.jvp is not None
         reference = self.state.reference
         now = boxed.probes[Point.NOW]
+        if valid is not None:
+            draw.seen.append(torch.where(valid, 0.0, torch.nan))
+            valid = valid.all()
         return Probed(
             samples=samples,
             oracle=Oracle(g=samples * len(boxed.probes), j=samples * gradients, jvp=samples * products),
             seen=draw.seen,
             finite=lambda: draw.finite.all(),
-            blame=lambda: self._blame(draw),
+            blame=lambda: self._blame(request, draw),
             commit=commit,
             full_gradient=None if reference is None else reference.gradient,
             weights=draw.now,
             f=now.f,
             u=boxed.u,
             g=now.g,
+            valid=valid,
         )
 
-    def _blame(self, draw: Draw) -> NonFiniteError:
+    def _blame(self, request: Request, draw: Draw) -> NonFiniteError:
+        self._check_blocks(request)
         bad = draw.index[~draw.finite].tolist()
         if bad:
             return NonFiniteError(f"g, f or u is not finite for {name_blocks(bad)}", bad)
@@ -196,6 +226,11 @@ class TrackedBlocks(Engine):
             return NonFiniteError("g, f, u or the gradient is not finite on another rank, or in the sum over ranks", [])
         blocks = draw.index.tolist()
         return NonFiniteError(f"the gradient is not finite for some of {name_blocks(blocks)}", blocks)
+
+    def _check_blocks(self, request: Request) -> None:
+        """Raise where the blocks on a device are none, now that it waits anyway."""
+        index = self._read(request)[0]
+        self.state.table.geometry.check(index.tolist(), "index", repeats=False)
 
     def keep_weights(self, weights: list[Tensor] | None) -> None:
         """w_t becomes w_{t-1}, where the method needs it."""
@@ -275,6 +310,35 @@ class TrackedBlocks(Engine):
             large=large,
         )
 
+    # ------------------------------------------------------------------ captured steps
+
+    def obstacle(self) -> str | None:
+        if getattr(self.method.tracker, "single_point", False):
+            return "Jacobian-vector products are not captured"
+        return None
+
+    def ratio(self, data: tuple[Any, ...]) -> float | None:
+        index = data[0]
+        owned = self.state.table.geometry.owned
+        if isinstance(index, PendingBatch):
+            return owned / index.blocks
+        if isinstance(index, Batch):
+            index = index.index
+        if index is None:
+            return None
+        return owned / len(index)
+
+    def is_due(self, t: int) -> bool:
+        return self._is_due(t)
+
+    def begin_capture(self) -> None:
+        if self.state.watch is not None:
+            self.state.watch.move_to_device(self.state.table.rows)
+
+    def read_device(self) -> None:
+        if self.state.watch is not None:
+            self.state.watch.read_device()
+
     def after_step(self, t: int, stacklevel: int) -> None:
         """Say where MSVR's correction does harm."""
         if self.state.watch is not None:
@@ -288,6 +352,14 @@ class TrackedBlocks(Engine):
         if chosen is None:
             raise ValueError("diagnose needs a full_pass, here or in the Solver; got None")
         return exact_figures(self._evaluator, self.state.table, chosen, z, gradient)
+
+
+def _is_on_host(request: Request) -> bool:
+    """Whether the blocks came on the host, where :meth:`BlockTable.check` has looked at them."""
+    index = request.data[0]
+    if isinstance(index, Batch):
+        index = index.index
+    return not isinstance(index, Tensor) or index.device.type == "cpu"
 
 
 register_engine(memory=False, factory=TrackedBlocks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass
 from typing import final
@@ -10,8 +9,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fcco.methods.trackers import Coefficients, Values
-from fcco.solver._state import Layout, saved
+from fcco.methods.trackers import Coefficient, Coefficients, Values
+from fcco.solver._state import Layout, derived, saved
 
 EVERY = 4  # steps between two figures
 WINDOW = 200  # steps between two answers
@@ -21,6 +20,36 @@ _TOP = 20.0  # exponents are cut here: e^20 is far beyond any threshold, and its
 
 class CorrectionWarning(UserWarning):
     """MSVR's correction adds more noise to u than it removes."""
+
+
+@final
+class WatchOnDevice:
+    """The same figures where steps are captured: kept and reset on the device, read when the host looks.
+
+    Args:
+        like: gives the device.
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        self.sums = like.new_zeros(2)
+        self.figures = torch.zeros((), dtype=torch.int64, device=like.device)
+        self.rho = like.new_full((), -1.0)  # below 0: not known yet
+        self.gamma = like.new_zeros(())
+
+    @torch.no_grad()
+    def add(self, due: Tensor, both: Tensor, gamma: Coefficient) -> None:
+        """Take in the two mean squares (2,) of a step, where ``due`` () says so."""
+        self.sums += torch.where(due, both, 0.0)
+        self.figures += due
+        full = self.figures * EVERY >= WINDOW
+        moved, apart = self.sums.unbind()
+        rho = torch.where(apart > 0.0, moved / apart, 0.0)
+        torch.where(full, rho, self.rho, out=self.rho)
+        if not isinstance(gamma, Tensor):
+            gamma = torch.full_like(self.gamma, gamma)
+        torch.where(full, gamma.to(self.gamma.dtype), self.gamma, out=self.gamma)
+        self.sums.masked_fill_(full, 0.0)
+        self.figures.masked_fill_(full, 0)
 
 
 @final
@@ -38,13 +67,15 @@ class CorrectionWatch:
         warned: whether the user was told.
         sums: (2,) of the two mean squares.
         gamma: the one behind ``rho``.
+        on_device: what takes the figures in while steps are captured.
     """
 
     rho: float | None = saved(Layout.PER_RANK, default=None)
     figures: int = saved(Layout.PER_RANK, default=0)
     warned: bool = saved(Layout.PER_RANK, default=False)
-    sums: Tensor | None = saved(Layout.PER_RANK, default=None)
+    sums: Tensor | None = saved(Layout.PER_RANK, host_only=True, default=None)
     gamma: float = saved(Layout.PER_RANK, default=0.0)
+    on_device: WatchOnDevice | None = derived(default=None)
 
     @torch.no_grad()
     def follow(self, t: int, c: Coefficients, v: Values, new: Tensor | None, log_domain: Tensor | None) -> None:
@@ -61,25 +92,50 @@ class CorrectionWatch:
         gamma, moved = _correction(c, v)
         if moved is None:
             return
-        beta = float(c.beta)
-        apart = v.now - v.u  # (B, dim)
-        if log_domain is not None:  # relative to u
-            ratio = apart.clamp(max=_TOP).exp()
-            change = moved if c.jvp is not None else -torch.expm1((-moved).clamp(max=_TOP))
-            moved = torch.where(log_domain, ratio * change, moved)
-            apart = torch.where(log_domain, ratio - 1.0, apart)
-        # What a correction leaves in u decays by (1 - beta)^2 per visit: a geometric series.
-        left = gamma / math.sqrt(beta * (2.0 - beta))
-        both = torch.stack([(left * moved).square(), apart.square()])  # (2, B, dim)
-        if new is not None:
-            both = both.masked_fill(new, 0.0)  # a block met for the first time has u = g
-        sums = both.mean((1, 2))
+        sums = _mean_squares(c, gamma, v, moved, new, log_domain)
         if self.sums is not None:
             sums = sums + self.sums
         self.sums = sums
         self.figures += 1
         if self.figures * EVERY >= WINDOW:
-            self._answer(sums, gamma)
+            self._answer(sums, float(gamma))
+
+    @torch.no_grad()
+    def follow_on_device(
+        self, t: Tensor, ok: Tensor, c: Coefficients, v: Values, new: Tensor | None, log_domain: Tensor | None
+    ) -> None:
+        """The same in a captured step: t () and whether the step is taken () are known to the device alone."""
+        gamma, moved = _correction(c, v)
+        if moved is None:
+            return
+        assert self.on_device is not None
+        both = _mean_squares(c, gamma, v, moved, new, log_domain)
+        self.on_device.add(ok & (t % EVERY == 0), both, gamma)
+
+    def move_to_device(self, like: Tensor) -> None:
+        """The next steps are captured; ``like`` gives device and dtype."""
+        if self.on_device is None:
+            self.on_device = WatchOnDevice(like)
+        mirror = self.on_device  # graphs know its addresses: it is written, not replaced
+        mirror.rho.fill_(-1.0)
+        mirror.figures.fill_(self.figures)
+        mirror.sums.zero_()
+        if self.sums is not None:
+            mirror.sums.copy_(self.sums)
+
+    def read_device(self) -> None:
+        """What the captured steps have found (a device waits)."""
+        mirror = self.on_device
+        if mirror is None:
+            return
+        self.figures = int(mirror.figures)
+        self.sums = None
+        if self.figures:
+            self.sums = mirror.sums.clone()
+        rho = float(mirror.rho)
+        if rho >= 0.0:
+            self.rho = rho
+            self.gamma = float(mirror.gamma)
 
     def _answer(self, sums: Tensor, gamma: float) -> None:
         moved, apart = sums.tolist()
@@ -104,13 +160,33 @@ class CorrectionWatch:
         )
 
 
-def _correction(c: Coefficients, v: Values) -> tuple[float, Tensor | None]:
+def _correction(c: Coefficients, v: Values) -> tuple[Coefficient, Tensor | None]:
     """gamma, and what it multiplies: g - g-, or J(w_t - w_{t-1})."""
     if c.jvp is not None:
-        return float(c.jvp), v.jvp
+        return c.jvp, v.jvp
     if v.previous is None:
         return 0.0, None
-    gamma = 0.0  # a moving average by choice, whose estimator probes w_{t-1} all the same
+    gamma: Coefficient = 0.0  # a moving average by choice, whose estimator probes w_{t-1} all the same
     if c.previous is not None:
-        gamma = -float(c.previous)
+        gamma = -c.previous
     return gamma, v.now - v.previous
+
+
+def _mean_squares(
+    c: Coefficients, gamma: Coefficient, v: Values, moved: Tensor, new: Tensor | None, log_domain: Tensor | None
+) -> Tensor:
+    """(2,): what the correction has put into u's squared error, and that error with the noise of a probe."""
+    apart = v.now - v.u  # (B, dim)
+    if log_domain is not None:  # relative to u
+        ratio = apart.clamp(max=_TOP).exp()
+        change = moved
+        if c.jvp is None:
+            change = -torch.expm1((-moved).clamp(max=_TOP))
+        moved = torch.where(log_domain, ratio * change, moved)
+        apart = torch.where(log_domain, ratio - 1.0, apart)
+    # What a correction leaves in u decays by (1 - beta)^2 per visit: a geometric series.
+    left = gamma / (c.beta * (2.0 - c.beta)) ** 0.5
+    both = torch.stack([(left * moved).square(), apart.square()])  # (2, B, dim)
+    if new is not None:
+        both = both.masked_fill(new, 0.0)  # a block met for the first time has u = g
+    return both.mean((1, 2))

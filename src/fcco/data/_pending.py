@@ -1,0 +1,85 @@
+"""PendingBatch: a batch that is drawn when somebody looks at it, or by a captured step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from fcco.data._batch import Batch
+
+
+@final
+class PendingBatch:
+    """Stands for a :class:`Batch` that is still to be drawn: look at any part of it and it is there.
+
+    A captured step draws the batch itself, as a part of its graph, and never makes this one.
+
+    Args:
+        draw: draws the batch from the given generator.
+        generator: of the loader.
+        size: K, how many examples it has.
+        blocks: B1, how many blocks.
+        large: whether it is one of the loader's large batches; None: there are none.
+    """
+
+    def __init__(
+        self,
+        draw: Callable[[torch.Generator], Batch],
+        generator: torch.Generator,
+        *,
+        size: int,
+        blocks: int,
+        large: bool | None,
+    ) -> None:
+        self.draw = draw
+        self.generator = generator
+        self.blocks = blocks
+        self.large = large
+        self._size = size
+        self._before: Tensor | None = None  # the generator's state from which a captured step drew it
+        self._batch: Batch | None = None
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the loader's stream has gone past it."""
+        return self._batch is not None or self._before is not None
+
+    def mark_drawn(self, before: Tensor) -> None:
+        """A captured step has drawn it, with the generator in the state ``before``."""
+        self._before = before
+
+    def batch(self) -> Batch:
+        """The batch itself."""
+        if self._batch is None and self._before is not None:
+            again = torch.Generator(self.generator.device)
+            again.set_state(self._before)
+            self._batch = self.draw(again)
+        elif self._batch is None:
+            self._batch = self.draw(self.generator)
+        return self._batch
+
+    def settle(self) -> None:
+        """Draw it, where nobody has: the stream goes on behind it."""
+        if not self.is_drawn:
+            self.batch()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # copy and pickle ask for methods that a batch does not have
+            raise AttributeError(name)
+        return getattr(self.batch(), name)
+
+    def __repr__(self) -> str:
+        return f"PendingBatch({self._size} examples for {self.blocks} blocks)"
+
+
+def settled(value: Any) -> Any:
+    """A pending batch as the batch that it stands for; anything else as it is."""
+    if isinstance(value, PendingBatch):
+        return value.batch()
+    return value

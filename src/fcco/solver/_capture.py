@@ -1,0 +1,441 @@
+"""Captured steps: when a step is replayed from a graph, when it is taken eagerly, and what the host sees of it when."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, final
+
+import torch
+from torch import Tensor
+
+from fcco._support.interrupts import uninterrupted
+from fcco._support.parallel import rank_and_world
+from fcco.data import Batch
+from fcco.methods._rates import fits_device, varies
+from fcco.methods.estimators import Sarah
+from fcco.solver._clock import LOOK, Clock, Rows
+from fcco.solver._fingerprint import Fingerprint
+from fcco.solver._gradients import NonFiniteError
+from fcco.solver._graph import Calls, CudaGraph, Recording, default_generator
+from fcco.solver._inputs import CopiedInputs, DrawnInputs, Inputs, is_pending, layout
+from fcco.solver._program import POINTS, Program, Works
+from fcco.solver._report import Counts, Oracle, Report
+from fcco.solver._state import FixedPlaces
+
+WARM_UP = 3  # eager steps before a capture: kernels are chosen, and the optimizer makes its state
+MOST = 8  # graphs that are kept
+CAPTURING = {"cuda"}  # devices that have graphs
+PATIENCE = 8  # graphs for the same inputs, after which something is taken to change all the time
+
+
+class EagerReplay(Protocol):
+    """Takes the step of some data eagerly, to find out what is wrong with it, and drops it."""
+
+    def __call__(self, data: tuple[Any, ...]) -> None: ...
+
+
+@final
+@dataclass
+class _Attempt:
+    """A replay: its data (a pending batch, or nothing), the default generator before it, and what became of it."""
+
+    program: Program
+    data: tuple[Any, ...]
+    random: Tensor
+    rows: Rows
+    counts: Counts | None = None  # None: the host has not looked yet
+
+
+@final
+@dataclass
+class _Prepared:
+    """A program, what runs it, and how often it was run."""
+
+    program: Program
+    recording: Recording
+    generation: int
+    runs: int = 0
+
+
+@final
+@dataclass
+class _Ahead:
+    """What attempts will have counted, if all of them are taken."""
+
+    steps: int = 0
+    samples: int = 0
+    oracle: Oracle = field(default_factory=Oracle)
+
+
+@final
+class StepCapture:
+    """Replays steps from graphs, and lets the host catch up.
+
+    The host looks every 32 steps, and whenever somebody reads what only the device knows. Between two looks a step is
+    one launch, and nothing waits.
+
+    Args:
+        works: the solver's parts.
+        replay_eagerly: finds out what is wrong with a step.
+        insist: whether the user asked for captured steps, and is told where they cannot be had.
+    """
+
+    def __init__(self, works: Works, replay_eagerly: EagerReplay, *, insist: bool) -> None:
+        self._works = works
+        self._replay_eagerly = replay_eagerly
+        self._insist = insist
+        device = works.evaluator.device
+        self._device = device
+        self._random = default_generator(device)
+        self._places = FixedPlaces(device)
+        self._clock = Clock(device, skips=works.skips)
+        self._fingerprint = Fingerprint(works)
+        self._warm: dict[Any, int] = {}
+        self._captures: dict[Any, int] = {}
+        self._programs: dict[Any, _Prepared] = {}
+        self._pool: Any = None
+        self._attempts: list[_Attempt] = []
+        self._ahead = _Ahead()
+        self.reason: str | None = None
+        self._stop(obstacle(works))
+
+    # ------------------------------------------------------------------ steps
+
+    def step(self, data: tuple[Any, ...]) -> Report | None:
+        """Take the step from a graph; None: it is to be taken eagerly, and the host has looked."""
+        if self.reason is None and self._is_possible(data):
+            prepared = self._prepared(data)
+            if prepared is not None:
+                return self._attempt(prepared, data)
+        self.look()
+        return None
+
+    def _is_possible(self, data: tuple[Any, ...]) -> bool:
+        """Whether this step needs nothing that the host alone can do."""
+        method = self._works.engine.method
+        if isinstance(method.estimator, Sarah) and getattr(data[0], "large", None) is None:
+            self._stop(f"{method.name} counts its steps on the host where its batches come from elsewhere")
+            return False
+        if varies(method) and (not fits_device(method) or self._works.engine.ratio(data) is None):
+            self._stop(f"the schedule of {method.name} cannot be read on the device")
+            return False
+        t = self.steps() + 1
+        if not self._works.engine.is_due(t):
+            return True
+        self.look()  # with steps that were skipped it may not be due yet
+        return not self._works.engine.is_due(self.steps() + 1)
+
+    def _prepared(self, data: tuple[Any, ...]) -> _Prepared | None:
+        """What replays this step; None: it is not time yet, or cannot be."""
+        if isinstance(data[0], Batch) and data[0].index is None and data[0].probability is None:
+            return None  # blocks are found in the data, and their number varies
+        shape = layout(data)
+        key = (shape, self._fingerprint.take())
+        found = self._programs.get(key)
+        if found is not None:
+            return found
+        if self._warm.get(shape, 0) < WARM_UP:
+            self._warm[shape] = self._warm.get(shape, 0) + 1
+            return None
+        self._captures[shape] = self._captures.get(shape, 0) + 1
+        if self._captures[shape] > PATIENCE:
+            self._stop(
+                "the learning rate, a constant or an address changes all the time (a learning rate in a tensor, with "
+                "fused=True or capturable=True, may change freely)"
+            )
+            return None
+        self.look()
+        return self._new_program(key, data)
+
+    def _new_program(self, key: Any, data: tuple[Any, ...]) -> _Prepared:
+        while len(self._programs) >= MOST:
+            self._programs.pop(next(iter(self._programs)))
+        self._settle()
+        inputs: Inputs
+        if is_pending(data):
+            inputs = DrawnInputs(data[0])
+        else:
+            inputs = CopiedInputs(data, self._device)
+        trial = Calls(self._device)
+        ratio = self._works.engine.ratio(data)
+        large = getattr(data[0], "large", None)
+        program = Program(self._works, inputs, self._places, self._clock, trial, ratio, large)
+        self._programs[key] = _Prepared(program, trial, self._places.generation)
+        return self._programs[key]
+
+    def _attempt(self, prepared: _Prepared, data: tuple[Any, ...]) -> Report | None:
+        """Replay; the first time the program is tried out, the second time it is recorded."""
+        self._settle()
+        if prepared.generation != self._places.generation:
+            # Something has come to the record that had no place: graphs know addresses alone.
+            self._programs = {}
+            self.look()
+            return None
+        if not self._attempts:
+            self._begin_window()
+        random = self._random.get_state()
+        try:
+            with uninterrupted():
+                self._run(prepared, data)
+        except Exception as error:
+            self._programs = {}
+            self._stop(_sentence(error))
+            self.look()
+            return None
+        program = prepared.program
+        attempt = _Attempt(program, (), random, program.ring.reader(len(self._attempts)))
+        if is_pending(data):
+            attempt.data = data
+        self._attempts.append(attempt)
+        self._ahead.steps += 1
+        self._ahead.samples += program.samples
+        self._ahead.oracle = self._ahead.oracle.plus(program.oracle)
+        report = self._report(attempt)
+        if self._is_time_to_look(random):
+            self.look()
+        return report
+
+    def _is_time_to_look(self, random: Tensor) -> bool:
+        """Whether the host has to know now what became of the attempts."""
+        if len(self._attempts) == LOOK or self._works.engine.is_due_after(self.steps()):
+            return True
+        # Random numbers of a step that is skipped are drawn again by the next one, and the host counts them.
+        return self._works.skips and not torch.equal(random, self._random.get_state())
+
+    def _begin_window(self) -> None:
+        """The first attempt after a look: the device starts to count from what the host knows."""
+        t = self._works.read().t
+        self._clock.reset(t)
+        self._works.engine.begin_capture()
+        for prepared in self._programs.values():
+            prepared.program.upload_numbers(t)
+
+    def _run(self, prepared: _Prepared, data: tuple[Any, ...]) -> None:
+        program = prepared.program
+        if prepared.runs == 1:
+            prepared.recording = self._recorded(program)
+        program.inputs.load(data)
+        if prepared.runs == 0:
+            self._try_out(prepared)
+        else:
+            prepared.recording.replay()
+        prepared.runs += 1
+        for p, gradient in zip(self._works.parameters, program.grads, strict=True):
+            if p.grad is not gradient:
+                p.grad = gradient
+
+    def _recorded(self, program: Program) -> Recording:
+        recording: Recording = Calls(self._device)
+        if self._device.type == "cuda":
+            if self._pool is None:
+                self._pool = torch.cuda.graph_pool_handle()
+            others = []
+            if isinstance(program.inputs, DrawnInputs):
+                others.append(program.inputs.generator)
+            recording = CudaGraph(self._device, others, POINTS, self._pool)
+        program.record_with(recording)
+        return recording
+
+    # ------------------------------------------------------------------ the first time
+
+    def _try_out(self, prepared: _Prepared) -> None:
+        """Take the step by calling the program, where nothing may wait; where it fails, all is as it was."""
+        works = self._works
+        randomness = works.evaluator.module_state.randomness
+        before = randomness.capture()
+        numbers = _numbers_of(works)
+        tensors = [*works.parameters, *works.optimizer_tensors(), *self._places.tensors()]
+        tensors += [place.value for place in works.evaluator.module_state.buffers()]
+        copies = [tensor.detach().clone() for tensor in tensors]
+        grads = [p.grad for p in works.parameters]
+        try:
+            with _nothing_waits(self._device):
+                prepared.recording.record(prepared.program.run)
+                prepared.recording.replay()
+        except Exception:
+            with torch.no_grad():
+                torch._foreach_copy_(tensors, copies)
+            for p, gradient in zip(works.parameters, grads, strict=True):
+                p.grad = gradient
+            randomness.restore(before)
+            raise
+        self._check_host(before, numbers)
+
+    def _check_host(self, before: dict[str, Any], numbers: Any) -> None:
+        """Notice what the step changed on the host, which no replay would."""
+        after = self._works.evaluator.module_state.randomness.capture()
+        sources = {"python": "Python's", "numpy": "NumPy's", "own": "an objective's own"}
+        if self._device.type != "cpu":
+            sources["torch"] = "the CPU's"
+        for name, whose in sources.items():
+            if not _is_same(before[name], after[name]):
+                self._stop(f"a step draws from {whose} generator, which a graph does not move")
+        if numbers != _numbers_of(self._works):
+            name = type(self._works.optimizer).__name__
+            self._stop(f"{name} keeps numbers on the host, which a graph does not change")
+
+    # ------------------------------------------------------------------ looking
+
+    def look(self) -> None:
+        """Let the host catch up with the device (which waits).
+
+        Raises:
+            NonFiniteError: where a step was not finite; the solver is then as it was before that step.
+        """
+        if not self._attempts:
+            return
+        attempts = self._attempts
+        self._attempts = []
+        self._ahead = _Ahead()
+        reading = self._clock.read(len(attempts))
+        for attempt, taken in zip(attempts, reading.taken, strict=False):
+            self._count(attempt, taken)
+        state = self._works.read()
+        for attempt in attempts[len(reading.taken) :]:
+            attempt.counts = _counts(state, skipped=True)
+        self._works.engine.read_device()
+        for program in {id(attempt.program): attempt.program for attempt in attempts}.values():
+            program.ring.retire()
+        if reading.stopped_at is not None:
+            self._raise(attempts[reading.stopped_at])
+        self._works.engine.after_step(state.t, stacklevel=5)
+
+    def _count(self, attempt: _Attempt, taken: bool) -> None:
+        state = self._works.read()
+        if taken:
+            state.t += 1
+            state.charge(attempt.program.samples, attempt.program.oracle)
+        else:
+            state.samples += attempt.program.samples
+            state.skipped += 1
+            self._random.set_state(attempt.random)
+        attempt.counts = _counts(state, skipped=not taken)
+
+    def _raise(self, attempt: _Attempt) -> None:
+        """Find out by an eager replay what was wrong, with the random numbers of the step that failed."""
+        data = attempt.data
+        inputs = attempt.program.inputs
+        if isinstance(inputs, CopiedInputs):
+            data = inputs.stopped_data
+        self._random.set_state(attempt.random)
+        self._replay_eagerly(data)
+        t = self._works.read().t + 1
+        raise NonFiniteError(f"step {t} was not finite when it was replayed, but is when it is taken eagerly", [])
+
+    def steps(self) -> int:
+        """t, if every attempt is taken."""
+        t: int = self._works.read().t
+        return t + self._ahead.steps
+
+    def counts(self) -> Counts:
+        """The solver's counts; where steps may be skipped the host looks first."""
+        if self._works.skips:
+            self.look()
+        known = _counts(self._works.read(), skipped=False)
+        ahead = self._ahead
+        return Counts(
+            known.step + ahead.steps, known.samples + ahead.samples, known.oracle.plus(ahead.oracle), skipped=False
+        )
+
+    def _report(self, attempt: _Attempt) -> Report:
+        rows = attempt.rows
+
+        def looked_at() -> Counts:
+            self.look()
+            assert attempt.counts is not None
+            return attempt.counts
+
+        def read(name: str) -> Any:
+            if looked_at().skipped:
+                return None
+            return rows.get(name)
+
+        if self._works.skips:
+            return Report(looked_at, read)
+        counts = self.counts()  # as if every step were taken: where one is not, an error says so
+        return Report(lambda: counts, read)
+
+    # ------------------------------------------------------------------ places, and giving up
+
+    def _settle(self) -> None:
+        """The record's tensors at their places; values that an eager step put elsewhere are copied."""
+        self._places.settle(self._works.read())
+
+    def _stop(self, reason: str | None) -> None:
+        """Take every step eagerly from here on."""
+        if reason is None or self.reason is not None:
+            return
+        self.reason = reason
+        if self._insist:
+            warnings.warn(f"steps are taken eagerly, not captured: {reason}", stacklevel=4)
+
+
+def obstacle(works: Works) -> str | None:
+    """Why steps cannot be captured, as the end of a sentence; None: they can."""
+    evaluator = works.evaluator
+    if evaluator.device.type not in CAPTURING:
+        return "the parameters are not on a CUDA device"
+    if any(p.device != evaluator.device for p in evaluator.parameters):
+        return "the parameters are on several devices"
+    if rank_and_world()[1] > 1 or evaluator.is_sharded or evaluator.is_wrapped:
+        return "there are several ranks, or a model wrapped for them"
+    if works.read().reservoir is not None:
+        return "keep='uniform' draws on the host"
+    for group in works.optimizer.param_groups:
+        if group.get("capturable", True) is False:
+            return f"{type(works.optimizer).__name__} needs capturable=True"
+    return works.engine.obstacle()
+
+
+def _counts(state: Any, *, skipped: bool) -> Counts:
+    return Counts(state.t, state.samples, Oracle(state.g_calls, state.j_calls, state.jvp_calls), skipped)
+
+
+@contextmanager
+def _nothing_waits(device: torch.device) -> Iterator[None]:
+    """Within the block an operation for which the host would have to wait raises."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this mode of torch's is new
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+def _sentence(error: Exception) -> str:
+    """The first line of an error, as the end of a sentence."""
+    text = (str(error).splitlines() or [""])[0]
+    if "synchroniz" in text:
+        return "a step makes the host wait for the device (by .item(), nonzero, a boolean mask, a copy to the CPU, ...)"
+    return f"capturing failed with {type(error).__name__}: {text}"
+
+
+def _numbers_of(works: Works) -> list[Any]:
+    """What the optimizer keeps on the host."""
+    found: list[Any] = []
+    for entries in works.optimizer.state.values():
+        for name, value in entries.items():
+            if not isinstance(value, Tensor):
+                found.append((name, value))
+            elif value.device != works.evaluator.device:
+                found.append((name, value.tolist()))
+    return found
+
+
+def _is_same(before: Any, after: Any) -> bool:
+    """Whether two random states are equal: tensors, arrays, tuples and dicts of them."""
+    if isinstance(before, Tensor):
+        return torch.equal(before, after)
+    if isinstance(before, (list, tuple)):
+        return all(_is_same(one, other) for one, other in zip(before, after, strict=True))
+    if isinstance(before, dict):
+        return all(_is_same(value, after[name]) for name, value in before.items())
+    return bool(before is after or (before == after if not hasattr(before, "shape") else (before == after).all()))

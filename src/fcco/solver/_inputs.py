@@ -1,0 +1,126 @@
+"""What a captured step is given: a copy at fixed addresses, or a batch that it draws itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from fcco.data import Batch
+from fcco.data._batch import map_tensors
+from fcco.data._pending import PendingBatch
+
+
+def is_pending(data: tuple[Any, ...]) -> bool:
+    """Whether the step draws its own batch."""
+    return len(data) == 1 and isinstance(data[0], PendingBatch)
+
+
+def layout(value: Any) -> Any:
+    """What a graph depends on in its inputs: shapes, types and plain values, as something that can be compared."""
+    if isinstance(value, PendingBatch):
+        return ("pending", id(value.generator), len(value), value.blocks, value.large)
+    if isinstance(value, Tensor):
+        return (tuple(value.shape), value.dtype)
+    if isinstance(value, Batch):
+        return ("batch", *(layout(getattr(value, item.name)) for item in fields(value)))
+    if isinstance(value, (list, tuple)):
+        return tuple(layout(item) for item in value)
+    if isinstance(value, dict):
+        return tuple((name, layout(item)) for name, item in value.items())
+    return value
+
+
+class Inputs:
+    """The data of a captured step; abstract."""
+
+    def data(self) -> tuple[Any, ...]:
+        """Within the program: what the step works on."""
+        raise NotImplementedError
+
+    def load(self, data: tuple[Any, ...]) -> None:
+        """Before a replay: take the step's data in."""
+        raise NotImplementedError
+
+    def keep(self, stops: Tensor) -> None:
+        """Within the program: keep the data where the step stops the run, () bool on the device."""
+        raise NotImplementedError
+
+
+@final
+class DrawnInputs(Inputs):
+    """A batch that the step draws from the loader's generator."""
+
+    def __init__(self, pending: PendingBatch) -> None:
+        self.generator = pending.generator
+        self._draw = pending.draw
+
+    def data(self) -> tuple[Any, ...]:
+        return (self._draw(self.generator),)
+
+    def load(self, data: tuple[Any, ...]) -> None:
+        data[0].mark_drawn(self.generator.get_state())
+
+    def keep(self, stops: Tensor) -> None:
+        return None  # drawn again from the generator's state
+
+
+@final
+class CopiedInputs(Inputs):
+    """Copies at fixed addresses.
+
+    Args:
+        data: an example of what comes.
+        device: where the copies are.
+    """
+
+    def __init__(self, data: tuple[Any, ...], device: torch.device) -> None:
+        self._static: tuple[Any, ...] = _mapped(_with_tensor_index(data), lambda tensor: tensor.to(device, copy=True))
+        self._kept: tuple[Any, ...] = _mapped(self._static, torch.clone)
+        self._places = _tensors_of(self._static)
+
+    def data(self) -> tuple[Any, ...]:
+        return self._static
+
+    def load(self, data: tuple[Any, ...]) -> None:
+        for place, tensor in zip(self._places, _tensors_of(_with_tensor_index(data)), strict=True):
+            place.copy_(tensor, non_blocking=True)
+
+    def keep(self, stops: Tensor) -> None:
+        for kept, place in zip(_tensors_of(self._kept), self._places, strict=True):
+            torch.where(stops, place, kept, out=kept)
+
+    @property
+    def stopped_data(self) -> tuple[Any, ...]:
+        """The data of the step that stopped the run."""
+        return self._kept
+
+
+def _with_tensor_index(data: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Blocks may come as a list of numbers."""
+    first, *rest = data
+    if isinstance(first, (Tensor, Batch)):
+        return data
+    return (torch.as_tensor(first), *rest)
+
+
+def _mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(value, Batch):
+        return value.map(function)
+    if isinstance(value, tuple):
+        return tuple(_mapped(item, function) for item in value)
+    return map_tensors(value, function)
+
+
+def _tensors_of(data: tuple[Any, ...]) -> list[Tensor]:
+    found: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    _mapped(data, note)
+    return found
