@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import fcco
-from fcco.lab.bench import settings, verdicts
+from fcco.lab.bench import BenchCommand, settings, verdicts
+from fcco.lab.bench.command import budgets, chosen
 from fcco.lab.bench.libauc import there_is_libauc
 from fcco.lab.bench.literal import Literal, LiteralSOX, LiteralV1, LiteralV2, Rates, TaskDraw
 from fcco.lab.bench.parts import all_parts
@@ -149,8 +150,23 @@ def test_the_contenders_of_the_device_step_on_the_cpu_too(precision: Precision) 
 def test_average_precision_and_a_full_table() -> None:
     problem = settings.AP.over(images(QUICK.images, CPU), Network.MLP, QUICK)
     rows = settings.timed(problem.makers(), CPU, ONCE)
-    assert [row.failed for row in rows] == [None] * (4 + there_is_libauc())
-    assert {row.name.step for row in rows} >= {Step.PLAIN, Step.SOX, Step.MEMORY_AP, Step.MEMORY_PAUC}
+    steps = [Step.PLAIN, Step.SOX, Step.MEMORY_AP, Step.MEMORY_PAUC, Step.LIBAUC]
+    assert [row.name.step for row in rows] == steps
+    *ours, theirs = rows
+    assert [row.failed for row in ours] == [None] * 4
+    assert (theirs.failed is None) == there_is_libauc()
+
+
+def test_the_tables_filling_needs_no_network() -> None:
+    problem = settings.AP.over(images(QUICK.images, CPU), Network.MLP, QUICK)
+    model = problem._model()
+    id = torch.tensor([3, 3 + QUICK.images, 5])
+    scores = model(id)
+    assert bool(scores[0] == scores[1])  # two examples, one image
+    assert bool(scores[0] != scores[2])
+    with model.instead(torch.arange(600.0)):
+        assert model(id).tolist() == id.tolist()
+    assert torch.equal(model(id), scores)
 
 
 def test_a_contender_that_fails_leaves_the_others() -> None:
@@ -184,6 +200,21 @@ def test_a_quick_run_writes_its_figures(tmp_path: Path, capsys: pytest.CaptureFi
     assert by_line["MLP 3072-64-10, bf16: captured SOX - floor"]["verdict"] == "not measured"
     assert by_line["memory, 27 labels of 1,000 rows: memory, AP"]["figure"] > 0.0
     assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_groups_and_names_choose_parts() -> None:
+    parts = all_parts(quick=True)
+    cuda = ["resnet-small", "resnet-own", "mlp", "ap-resnet", "ap-mlp", "launches"]
+    assert [part.name for part in chosen(parts, ["cuda"])] == cuda
+    assert [part.name for part in chosen(parts, ["blocks", "mlp"])] == ["mlp", "blocks"]
+    assert chosen(parts, []) == parts
+
+
+def test_seconds_are_shared_out() -> None:
+    parts = chosen(all_parts(quick=False), ["cuda"])
+    found = budgets(parts, BenchCommand(seconds=90.0))
+    assert sum(budget.seconds for _, budget in found) == pytest.approx(90.0)
+    assert all(budget.seconds > 0.0 for part, budget in found if part.name != "launches")
 
 
 def test_help_names_the_parts(capsys: pytest.CaptureFixture[str]) -> None:

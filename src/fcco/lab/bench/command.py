@@ -9,17 +9,16 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 
 from fcco.lab.bench.parts import Part, all_parts
 from fcco.lab.bench.rows import Results, Row
-from fcco.lab.bench.tables import failures, setting_table, verdict_table
+from fcco.lab.bench.tables import failures, rows_table, verdict_table
 from fcco.lab.bench.timing import WARM, Budget
 from fcco.lab.bench.verdicts import Verdict, verdicts
 from fcco.lab.errors import LabError, pick, writing
 from fcco.lab.runs import environment, write_json
 
-WIDTH = 110  # of the tables where nobody's terminal says otherwise
+WIDTH = 120  # of the tables where nobody's terminal says otherwise
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class BenchCommand:
     """
 
     only: tuple[str, ...] = ()
-    """Only these parts."""
+    """Only these parts; cuda and cpu stand for all of theirs."""
     seconds: float = 120.0
     """How long to time in all, shared out over the parts; making and warming up the contenders comes on top."""
     out: Path | None = None
@@ -44,6 +43,7 @@ def run_bench(command: BenchCommand, console: Console) -> Results:
     """Run it; returns all rows."""
     if not command.seconds > 0.0:
         raise LabError(f"--seconds must be > 0, got {command.seconds:g}")
+    console = _wide(console)
     parts = chosen(all_parts(quick=command.quick), command.only)
     where = measured_on()
     console.print(f"torch {where['torch']}, {where['device']}, {where['threads']} threads", highlight=False)
@@ -61,7 +61,7 @@ def run_bench(command: BenchCommand, console: Console) -> Results:
             _show(rows, results, console)
             _write(command.out, where, missing, results, about(verdicts(results), parts))
     found = about(verdicts(results), parts)
-    _print(verdict_table(found), console)
+    console.print(verdict_table(found))
     _write(command.out, where, missing, results, found)
     return results
 
@@ -77,11 +77,12 @@ def budgets(parts: Sequence[Part], command: BenchCommand) -> list[tuple[Part, Bu
 
 
 def chosen(parts: Sequence[Part], only: Sequence[str]) -> list[Part]:
-    """The parts that were asked for, in their own order."""
+    """The parts that were asked for, by their name or their group, in their own order."""
     names = [part.name for part in parts]
+    groups = dict.fromkeys(part.group for part in parts)
     for name in only:
-        pick("part", name, names)
-    return [part for part in parts if not only or part.name in only]
+        pick("part", name, [*names, *groups])
+    return [part for part in parts if not only or part.name in only or part.group in only]
 
 
 def about(found: Sequence[Verdict], parts: Sequence[Part]) -> list[Verdict]:
@@ -99,14 +100,16 @@ def measured_on() -> dict[str, Any]:
 
 
 def _show(rows: Sequence[Row], results: Results, console: Console) -> None:
-    for setting in dict.fromkeys(row.name.setting for row in rows):
-        _print(setting_table(setting, results), console)
+    console.print(rows_table(rows, results))
     for line in failures(rows):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _print(table: Table, console: Console) -> None:
-    console.print(table, width=max(console.width, WIDTH), crop=False)
+def _wide(console: Console) -> Console:
+    """A file or a pipe has no width of its own: tables there need not be folded."""
+    if console.is_terminal:
+        return console
+    return Console(file=console.file, width=WIDTH)
 
 
 def _write(

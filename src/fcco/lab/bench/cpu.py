@@ -268,7 +268,7 @@ def run_ratios(width: int, budget: Budget) -> Iterator[list[Row]]:
     for step in (*METHODS, Step.V1_SP, Step.V2_SP):
         makers[Name(RATIOS, step)] = partial(_scores_method, step, width)
     # One step per visit: a few per cent are at stake, and each is compared with the plain step of its own round.
-    yield measured(makers, CPU, replace(budget, visits=10**6, warm=min(budget.warm, 3)))[0]
+    yield measured(makers, CPU, replace(budget, visits=10**6))[0]
 
 
 # ---------------------------------------------------------------------- the cost of m

@@ -41,6 +41,9 @@ def libauc_steps(model: nn.Module, y: Tensor, positives: int, others: int, rates
         positives: per batch.
         others: per batch.
         rates: gamma is beta.
+
+    Raises:
+        ImportError: where LibAUC is not there.
     """
     losses, optimizers = _parts()
     device = y.device

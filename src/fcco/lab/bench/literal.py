@@ -99,8 +99,8 @@ class Literal(ABC):
         h = scores.view(blocks, -1, scores.shape[1]).gather(2, own).squeeze(2)  # (B1, B2)
         positive = h[:, : self.positives]
         negative = h[:, self.positives :]
-        around_a = (positive - a[index].unsqueeze(1)).square().mean(1)
-        around_b = (negative - b[index].unsqueeze(1)).square().mean(1)
+        around_a = (positive - a.index_select(0, index).unsqueeze(1)).square().mean(1)
+        around_b = (negative - b.index_select(0, index).unsqueeze(1)).square().mean(1)
         return torch.stack([around_a, around_b, negative.mean(1) - positive.mean(1)], 1)
 
     def probe(self, index: Tensor, x: Tensor) -> Tensor:

@@ -47,6 +47,13 @@ class Part:
     share: float
     missing: Callable[[], str | None] = nothing_missing
 
+    @property
+    def group(self) -> str:
+        """What it runs on, for ``--only`` too."""
+        if self.missing is no_cuda:
+            return "cuda"
+        return "cpu"
+
 
 def all_parts(*, quick: bool) -> list[Part]:
     """Every part, those on the device first."""

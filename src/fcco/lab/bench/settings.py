@@ -14,7 +14,7 @@ from torch.nn.functional import one_hot
 
 from fcco.data import Points, Tasks
 from fcco.lab.bench.launches import counted
-from fcco.lab.bench.libauc import libauc_steps, there_is_libauc
+from fcco.lab.bench.libauc import libauc_steps
 from fcco.lab.bench.literal import Literal, LiteralSOX, LiteralV1, LiteralV2, TaskDraw, captured, repeated
 from fcco.lab.bench.problems import (
     CLASSES,
@@ -195,8 +195,7 @@ class AP:
             found[Name(self.name, Step.SOX, way)] = partial(self.sox, capture=capture)
             found[Name(self.name, Step.MEMORY_AP, way)] = partial(self.memory, Step.MEMORY_AP, capture=capture)
             found[Name(self.name, Step.MEMORY_PAUC, way)] = partial(self.memory, Step.MEMORY_PAUC, capture=capture)
-        if there_is_libauc():
-            found[Name(self.name, Step.LIBAUC)] = self.libauc
+        found[Name(self.name, Step.LIBAUC)] = self.libauc
         return found
 
     def plain(self, *, capture: bool) -> Steps:

@@ -11,13 +11,14 @@ from typing import final
 
 import torch
 
-from fcco.lab.bench.rows import Name, Row
+from fcco.lab.bench.rows import Name, Row, Way
 from fcco.lab.errors import one_line
 
 #: Takes so many steps.
 Steps = Callable[[int], None]
 
-WARM = 12  # steps before anything is timed: more than a captured step needs to be captured
+WARM = 12  # steps before a captured one is timed: more than it needs to be captured
+WARM_EAGER = 3
 LEAST_ROUNDS = 3
 MOST_STEPS = 200  # of one visit
 
@@ -30,7 +31,7 @@ class Budget:
     Args:
         seconds: for all visits of all its settings together.
         rounds: at least this many rounds per setting.
-        warm: steps of each contender before its first visit.
+        warm: steps of a captured contender before its first visit; eager ones need no more than a few.
         visits: rounds that are aimed at; the more, the shorter a visit.
     """
 
@@ -63,7 +64,10 @@ def measured(
         for name, make in contenders.items():
             row = Row(name)
             rows.append(row)
-            steps = _made(row, make, device, budget.warm)
+            warm = budget.warm
+            if name.way is Way.EAGER:
+                warm = min(warm, WARM_EAGER)
+            steps = _made(row, make, device, warm)
             if steps is not None:
                 running[name] = steps
         times = interleaved(list(running.values()), device, budget)

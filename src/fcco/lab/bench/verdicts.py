@@ -61,7 +61,7 @@ class Verdict:
         sign = "<="
         if self.at_least:
             sign = ">="
-        return f"{sign} {self.bound:g} {self.unit}"
+        return f"{sign} {self.bound:g} {self.unit}".rstrip()
 
     def as_json(self) -> dict[str, Any]:
         return vars(self) | {"verdict": self.verdict}
@@ -139,18 +139,18 @@ def _precision(results: Results) -> Iterator[Verdict]:
 
 
 def _launches(results: Results) -> Iterator[Verdict]:
-    """One graph per step, and no wait but for the looks, which come every few steps."""
+    """One graph per step; the looks, which come every few steps, may copy a flag and wait for it."""
     for kind in (Network.SMALL_STEM, Network.MLP):
         for step in (Step.SOX, Step.V2):
             row = results.rows.get(Name(launch_setting(kind), step, Way.CAPTURED))
-            launched = None
-            waits = None
+            figures: tuple[float | None, ...] = (None, None, None)
             if row is not None and row.launches is not None:
-                launched = row.launches.graphs + row.launches.kernels + row.launches.copies
-                waits = row.launches.waits
-            what = f"{kind.value}: captured {step}"
-            yield Verdict("launches", f"{what}, launches per step", 1.0, launched, "")
-            yield Verdict("launches", f"{what}, waits per step", 0.5, waits, "")
+                found = row.launches
+                figures = (found.graphs, found.kernels + found.copies, found.waits)
+            limits = (("graphs", 1.0), ("kernels and copies beside it", 0.5), ("waits", 0.5))
+            for (what, bound), figure in zip(limits, figures, strict=True):
+                line = f"{kind.value}: captured {step}, {what} per step"
+                yield Verdict("launches", line, bound, figure, "")
 
 
 # ---------------------------------------------------------------------- on the CPU
