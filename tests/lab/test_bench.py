@@ -15,7 +15,7 @@ from fcco.lab.bench.command import budgets, chosen
 from fcco.lab.bench.libauc import there_is_libauc
 from fcco.lab.bench.literal import Literal, LiteralSOX, LiteralV1, LiteralV2, Rates, TaskDraw
 from fcco.lab.bench.parts import all_parts
-from fcco.lab.bench.problems import CLASSES, QUICK, Network, Precision, images, tasks
+from fcco.lab.bench.problems import CLASSES, QUICK, Network, Precision, images, solver_of, tasks
 from fcco.lab.bench.rows import Name, Results, Row, Step, Way
 from fcco.lab.bench.timing import Budget, interleaved
 from fcco.lab.cli import main
@@ -167,6 +167,19 @@ def test_the_tables_filling_needs_no_network() -> None:
     with model.instead(torch.arange(600.0)):
         assert model(id).tolist() == id.tolist()
     assert torch.equal(model(id), scores)
+
+
+def test_on_a_cuda_device_every_method_is_captured_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, object]] = []
+    x = images(QUICK.images, CPU)
+    problem = settings.AUC(Network.MLP, Precision.BF16, QUICK, torch.device("cuda"), tasks(x), x)
+    found = [name for name in problem.makers() if name.way is Way.CAPTURED]
+    assert [name.step for name in found] == [Step.SOX, Step.V1, Step.V2, Step.V3]
+    monkeypatch.setattr(fcco, "Solver", lambda *parts, **options: asked.append(options))
+    objective = MultiTaskAUC(normalised_network(), tasks(torch.randn(60, 5)))
+    for capture in (False, True):
+        solver_of(objective, Step.SOX, capture=capture)
+    assert asked == [{}, {"capture": True}]
 
 
 def test_a_contender_that_fails_leaves_the_others() -> None:

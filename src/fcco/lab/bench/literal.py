@@ -124,12 +124,11 @@ class LiteralSOX(Literal):
     """u = (1-b)u + b g; z = (1-a)z + a G(u_t); one pass forward, one backward."""
 
     def step(self, index: Tensor, id: Tensor) -> None:
-        alpha, beta = self.rates.alpha, self.rates.beta
         g = self.probe(index, self.x[id])
-        u = torch.lerp(self.u[index], g.detach(), beta)
+        u = torch.lerp(self.u[index], g.detach(), self.rates.beta)
         grads = self.gradient(g, u, self.w)
         self.u[index] = u
-        torch._foreach_lerp_(self.z, grads, alpha)
+        torch._foreach_lerp_(self.z, grads, self.rates.alpha)
         self.move()
 
 

@@ -9,7 +9,7 @@ from typing import final
 
 import torch
 
-from fcco.lab.bench import cpu, settings
+from fcco.lab.bench import cpu, overhead, settings
 from fcco.lab.bench.problems import QUICK, Network, Sizes
 from fcco.lab.bench.rows import Row
 from fcco.lab.bench.timing import Budget
@@ -58,7 +58,7 @@ class Part:
 def all_parts(*, quick: bool) -> list[Part]:
     """Every part, those on the device first."""
     sizes = Sizes()
-    width = cpu.WIDTH
+    width = overhead.WIDTH
     if quick:
         sizes = QUICK
         width = 4
@@ -74,8 +74,8 @@ def all_parts(*, quick: bool) -> list[Part]:
         Part("wide", partial(cpu.run_small, cpu.WIDE), 1.0),
         Part("memory", cpu.run_memory, 1.0),
         Part("peers", cpu.run_peers, 1.0, cpu.peers_missing),
-        Part("ratios", partial(cpu.run_ratios, width), 4.0),
-        Part("blocks", cpu.run_blocks, 0.5),
+        Part("ratios", partial(overhead.run_ratios, width), 4.0),
+        Part("blocks", overhead.run_blocks, 0.5),
     ]
 
 

@@ -24,6 +24,7 @@ CLASSES = 10
 SHAPE = (3, 32, 32)
 NEVER = 10**9  # steps; a run of the benchmark takes fewer
 RATES = Rates()
+METHODS = (Step.SOX, Step.V1, Step.V2, Step.V3)
 
 
 class Network(Enum):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ from fcco.lab.bench.libauc import libauc_steps
 from fcco.lab.bench.literal import Literal, LiteralSOX, LiteralV1, LiteralV2, TaskDraw, captured, repeated
 from fcco.lab.bench.problems import (
     CLASSES,
+    METHODS,
     NEVER,
     RATES,
     Lookup,
@@ -38,12 +38,11 @@ from fcco.lab.bench.problems import (
     tf32,
 )
 from fcco.lab.bench.rows import Name, Row, Step, Way
-from fcco.lab.bench.timing import Budget, Steps, measured, quiet
+from fcco.lab.bench.timing import Budget, Steps, measured, release
 from fcco.objectives import AveragePrecision, MultiTaskAUC, OutputObjective, PartialAUC
 
 Makers = dict[Name, Callable[[], Steps]]
 LITERAL: dict[Step, type[Literal]] = {Step.SOX: LiteralSOX, Step.V1: LiteralV1, Step.V2: LiteralV2}
-METHODS = (Step.SOX, Step.V1, Step.V2, Step.V3)
 
 
 def setting(problem: str, kind: Network, precision: Precision) -> str:
@@ -74,6 +73,8 @@ class AUC:
         precision: of the network.
         sizes: of data and batches.
         device: on a CPU nothing is captured: the floors are the literal steps as they are, fcco's are left out.
+        data: ten tasks over the images.
+        x: the images.
     """
 
     kind: Network
@@ -150,9 +151,7 @@ def timed(makers: Makers, device: torch.device, budget: Budget) -> list[Row]:
     with tf32():
         rows, running = measured(makers, device, budget)
     running.clear()
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
+    release(device)
     return rows
 
 
@@ -168,6 +167,8 @@ class AP:
         kind: the network; in bf16.
         sizes: of data and batches.
         device: as of :class:`AUC`.
+        data: example numbers with their labels.
+        pool: the images that they stand for.
     """
 
     kind: Network
@@ -254,7 +255,5 @@ def run_launches(sizes: Sizes, device: torch.device, budget: Budget) -> Iterator
         for name, make in makers.items():
             if name.step in (Step.SOX, Step.V2) and name.way is not Way.FLOOR:
                 rows.append(counted(Name(launch_setting(kind), name.step, name.way), make, budget.warm))
+                release(device)
         yield rows
-        gc.collect()
-        with quiet():
-            torch.cuda.empty_cache()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from fcco.lab.errors import one_line
 #: Takes so many steps.
 Steps = Callable[[int], None]
 
+CPU = torch.device("cpu")
 WARM = 12  # steps before a captured one is timed: more than it needs to be captured
 WARM_EAGER = 3
 LEAST_ROUNDS = 3
@@ -127,6 +129,13 @@ def synchronize(device: torch.device) -> None:
     """Wait for the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def release(device: torch.device) -> None:
+    """Give back the memory of contenders that nobody holds any more."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def _start_peak(device: torch.device) -> int:

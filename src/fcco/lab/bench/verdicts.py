@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
-from fcco.lab.bench.cpu import FEW, MANY, MANY_LABELS, PEERS, RATIOS, TINY, WIDE, blocks_setting
+from fcco.lab.bench.cpu import MANY_LABELS, PEERS, TINY, WIDE
+from fcco.lab.bench.overhead import FEW, MANY, RATIOS, blocks_setting
 from fcco.lab.bench.problems import Network, Precision
 from fcco.lab.bench.rows import Name, Results, Step, Way
 from fcco.lab.bench.settings import ap_setting, auc_setting, launch_setting
