@@ -1,6 +1,7 @@
 # Every target makes .venv itself; nothing has to be done before.
 PYTHON ?= python3
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 # A test process per core, and tests of one file mostly in one process; PYTEST_ARGS="-n 0" for one process alone.
 PYTEST_CORES := -n logical --maxprocesses 8 --dist worksteal
 VENV := .venv
@@ -42,8 +43,8 @@ format: $(STAMP) ## let ruff format and mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP) ## measure step times against a plain SGD step
-	$(BIN)/python benchmarks/step_time.py
+bench: $(STAMP) ## measure step times, with verdicts (BENCH_ARGS="--only tiny --out bench.json")
+	$(BIN)/python -m fcco bench $(BENCH_ARGS)
 
 peers: $(STAMP) ## measure against LibAUC (installed without its dependencies)
 	$(BIN)/python -m pip install -q --no-input --disable-pip-version-check --no-deps libauc==2.0.1 </dev/null

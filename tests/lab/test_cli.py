@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import fcco
-from fcco.lab import commands, reporting, runs
+from fcco.lab import reporting, runs
 from fcco.lab.cli import main
 from fcco.lab.config import TrainConfig, as_values, from_toml
 from fcco.lab.training import TrainCommand
@@ -193,13 +193,6 @@ def test_a_missing_extra_is_one_sentence(capsys: pytest.CaptureFixture[str], mon
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "tyro", None)
     assert "pip install 'fcco[lab]'" in line(capsys, "demo")
-
-
-def test_bench_outside_of_a_checkout(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(commands.fcco, "__file__", str(tmp_path / "a" / "b" / "__init__.py"))
-    assert "only a checkout" in line(capsys, "bench")
 
 
 def test_report_is_written_where_asked(

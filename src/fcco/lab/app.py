@@ -20,6 +20,7 @@ from rich.console import Console
 from fcco import __version__
 from fcco.checkpoint import CheckpointError
 from fcco.lab import commands
+from fcco.lab.bench import BenchCommand, run_bench
 from fcco.lab.datasets import DataError, DataMissing
 from fcco.lab.demo import DemoConfig, run_demo
 from fcco.lab.errors import Diverged, Interrupted, LabError, in_words, nearest, one_line
@@ -49,9 +50,10 @@ COMMANDS: dict[str, Command] = {
     "methods": Command(commands.MethodsCommand, commands.run_methods),
     "objectives": Command(commands.ObjectivesCommand, commands.run_objectives),
     "data": Command(commands.DataCommand, commands.run_data),
+    "bench": Command(BenchCommand, run_bench),
 }
 #: These parse their own arguments.
-HANDED_ON: dict[str, Callable[[list[str]], int]] = {"rates": commands.run_rates, "bench": commands.run_bench}
+HANDED_ON: dict[str, Callable[[list[str]], int]] = {"rates": commands.run_rates}
 
 
 def run(argv: list[str]) -> int:

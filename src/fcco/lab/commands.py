@@ -1,11 +1,9 @@
-"""The small commands: what there is (methods, objectives, data), reports, and what is handed on (rates, bench)."""
+"""The small commands: what there is (methods, objectives, data), reports, and what is handed on (rates)."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -146,14 +144,6 @@ def run_rates(argv: list[str]) -> int:
     if entry is None:
         raise LabError("this version of fcco has no command for rates; use the module fcco.lab.rates")
     return int(entry(argv) or 0)
-
-
-def run_bench(argv: list[str]) -> int:
-    """Measure step times against a plain SGD step; `fcco bench --help` for its own flags."""
-    script = Path(fcco.__file__).parents[2] / "benchmarks" / "step_time.py"
-    if not script.is_file():
-        raise LabError("fcco bench runs benchmarks/step_time.py, which only a checkout of the repository has")
-    return subprocess.run([sys.executable, str(script), *argv], check=False).returncode
 
 
 def _first_line(thing: object) -> str:
