@@ -106,6 +106,8 @@ class StepCapture:
 
     def step(self, data: tuple[Any, ...]) -> Report | None:
         """Take the step from a graph; None: it is to be taken eagerly, and the host has looked."""
+        if is_pending(data) and data[0].is_drawn:
+            data = (data[0].batch(),)  # somebody has looked at it
         if self.reason is None and self._is_possible(data):
             prepared = self._prepared(data)
             if prepared is not None:

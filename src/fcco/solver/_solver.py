@@ -212,13 +212,13 @@ class Solver:
                 counters=self,
             )
         )
+        self._is_pending = False
+        self._capture: StepCapture | None = None
         self.state = SolverState(self._engine.state)
         if z0 is not None and method.estimator.remembers:
             self.state.z = start_z(z0, self.parameters)
         if self.keep is Keep.UNIFORM:
             self.state.reservoir = Reservoir.seeded(seed)
-        self._is_pending = False
-        self._capture: StepCapture | None = None
         if check_capture(capture):
             works = Works(
                 evaluator=self._evaluator,
