@@ -10,17 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.figures.runs import Row, Run, macro_auroc, marks, rounded, scores
+from benchmarks.figures.runs import Row, Run, macro_auroc, marks, rounded, scores, surroundings
 from fcco.lab.config import TrainConfig
+from fcco.lab.datasets import Dataset
 from fcco.lab.parts import load_data
-from fcco.lab.runs import environment
 from fcco.lab.weights import Prepared, network, scaling
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # scores (K, m), classes (K,) -> ()
 
 
 def train_baseline(run: Run) -> Row:
-    """Train; ``f`` on the curve is the baseline's own loss on the examples that F is drawn on elsewhere."""
+    """Train; ``f`` on the curve is 1 - macro AUROC on the training examples that F is drawn on elsewhere.
+
+    That is what baselines are tuned by: AUCM's own value is that of a saddle, and says little by itself.
+    """
     config = run.config
     device = torch.device(config.device)
     data = load_data(config.dataset)
@@ -37,7 +40,7 @@ def train_baseline(run: Run) -> Row:
     batches = _draws(len(x), _batch_size(config), config.seed, device)
     seconds = 0.0
     step = 0
-    _append(curve, config, step, seconds, _own_loss(model, loss, x[part], y[part], _batch_size(config)))
+    _append(curve, config, step, seconds, 1.0 - _auroc(run, model, x[part], y[part]))
     for mark in marks(run.steps, run.points, None):
         began = time.perf_counter()
         while step < mark:
@@ -49,14 +52,14 @@ def train_baseline(run: Run) -> Row:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         seconds += time.perf_counter() - began
-        value = _own_loss(model, loss, x[part], y[part], _batch_size(config))
+        value = 1.0 - _auroc(run, model, x[part], y[part])
         _append(curve, config, step, seconds, value)
         if not math.isfinite(value):
             break
     return _row(run, curve, model, data, device)
 
 
-def _row(run: Run, curve: dict[str, list[Any]], model: nn.Module, data: Any, device: torch.device) -> Row:
+def _row(run: Run, curve: dict[str, list[Any]], model: nn.Module, data: Dataset, device: torch.device) -> Row:
     row: Row = {
         "status": "finished",
         "message": "",
@@ -66,15 +69,12 @@ def _row(run: Run, curve: dict[str, list[Any]], model: nn.Module, data: Any, dev
         "auroc": None,
         "optimum": None,
         "pass_evaluations": 0,
-        "environment": environment(device, str(data), data.sha256),
+        "environment": surroundings(device, data),
     }
     if row["f"] is None:
         row["status"] = "diverged"
         return row
-    found = scores(model, data.x_test.to(device))
-    if run.trainer == "cross-entropy":
-        found = found.softmax(1)  # logits are known up to a number per example
-    row["auroc"] = macro_auroc(found, data.y_test.to(device))
+    row["auroc"] = _auroc(run, model, data.x_test.to(device), data.y_test.to(device))
     return row
 
 
@@ -88,12 +88,12 @@ def _parts(run: Run, model: nn.Module, classes: int, device: torch.device) -> tu
             model.parameters(), lr=config.lr, momentum=momentum, weight_decay=config.weight_decay
         )  # fmt: skip
         return nn.functional.cross_entropy, optimizer
-    from libauc.losses import AUCM_MultiLabel  # an error here is the run's row
+    from libauc.losses import MultiLabelAUCMLoss  # an error here is the run's row
     from libauc.optimizers import PESG
 
-    multi_label = AUCM_MultiLabel(num_classes=classes, device=device)
+    multi_label = MultiLabelAUCMLoss(margin=config.margin, num_labels=classes, device=device)
     pesg = PESG(
-        model.parameters(), loss_fn=multi_label, lr=config.lr, momentum=momentum, margin=config.margin,
+        model.parameters(), loss_fn=multi_label, lr=config.lr, momentum=momentum,
         weight_decay=config.weight_decay, epoch_decay=0.0, device=device, verbose=False,
     )  # fmt: skip
 
@@ -124,15 +124,14 @@ def _draws(n: int, size: int, seed: int, device: torch.device) -> Iterator[Tenso
             yield order[at : at + size]
 
 
-@torch.no_grad()
-def _own_loss(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, size: int) -> float:
-    """Mean over batches as large as those of training, in evaluation mode."""
-    model.eval()
-    values = []
-    for part, classes in zip(x.split(size), y.split(size), strict=True):
-        values.append(loss(model(part), classes) * len(part))
-    model.train()
-    return float(torch.stack(values).sum()) / len(x)
+def _auroc(run: Run, model: nn.Module, x: Tensor, y: Tensor) -> float:
+    """Macro AUROC in evaluation mode; nan where scores are not finite."""
+    found = scores(model, x)
+    if run.trainer == "cross-entropy":
+        found = found.softmax(1)  # logits are known up to a number per example
+    if not bool(found.isfinite().all()):
+        return math.nan
+    return macro_auroc(found, y)
 
 
 def _append(curve: dict[str, list[Any]], config: TrainConfig, step: int, seconds: float, value: float) -> None:

@@ -146,7 +146,7 @@ def _numbers(found: Comparison | None, x: str) -> list[str]:
     cost = "not reached"
     if found.cost is not None:
         cost = f"{found.cost:.2f}"
-    return [text, pairs, f"{found.place:,.0f} {x}", cost]
+    return [text, pairs, f"{float(f'{found.place:.4g}'):,g} {x}", cost]
 
 
 def ends_table(studies: Sequence[Study], progress: Progress) -> str:

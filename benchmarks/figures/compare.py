@@ -37,19 +37,33 @@ def heights(row: Row) -> list[float | None]:
     return found
 
 
+def path(row: Row, x: str) -> list[tuple[float, float | None]]:
+    """A run's curve: (cost, F), level while a full pass is charged."""
+    places = axis(row, x)
+    values = heights(row)
+    steps = row["curve"]["step"]
+    found: list[tuple[float, float | None]] = []
+    for number, (place, f) in enumerate(zip(places, values, strict=True)):
+        # Evaluations one step apart stand around a full pass: the weights move at its end.
+        if number > 0 and steps[number] == steps[number - 1] + 1:
+            found.append((place, values[number - 1]))
+        found.append((place, f))
+    return found
+
+
 def height_at(row: Row, x: str, place: float) -> float | None:
     """log F at a place on the curve, linear between points; None beyond its end."""
     before: tuple[float, float] | None = None
-    for position, f in zip(axis(row, x), heights(row), strict=True):
+    for position, f in path(row, x):
         if f is None:
             return None
         height = math.log(f)
-        if position >= place:
-            if before is None or position == before[0]:
-                return height
+        if position > place and before is not None:
             share = (place - before[0]) / (position - before[0])
             return before[1] + share * (height - before[1])
         before = (position, height)
+    if before is not None and before[0] == place:
+        return before[1]
     return None
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figures.claims import claims_table, ends_table, missing_list, point_text
-from benchmarks.figures.compare import axis, heights
+from benchmarks.figures.compare import path
 from benchmarks.figures.plan import BUDGET, FIGURE1, METHODS, V3_BY_N
 from benchmarks.figures.runs import Row
 from benchmarks.figures.sets import SETS
@@ -105,16 +105,16 @@ def draw_all(studies: Sequence[Study], everything: Sequence[Study], rows: Mappin
         if layout.name not in figures:
             continue
         for x in layout.axes:
-            path = out / f"{layout.name}-{x}.png"
-            if _draw_one(layout, x, by_name, progress, path):
-                written.append(path)
+            target = out / f"{layout.name}-{x}.png"
+            if _draw_one(layout, x, by_name, progress, target):
+                written.append(target)
     page = out / "claims.md"
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(claims_page(studies, progress), encoding="utf-8")
     return [*written, page]
 
 
-def _draw_one(layout: Layout, x: str, studies: Mapping[str, Study], progress: Progress, path: Path) -> bool:
+def _draw_one(layout: Layout, x: str, studies: Mapping[str, Study], progress: Progress, target: Path) -> bool:
     panels = []
     wanted = 0
     drawn = 0
@@ -128,7 +128,7 @@ def _draw_one(layout: Layout, x: str, studies: Mapping[str, Study], progress: Pr
     if not panels:
         return False
     note = _note(layout, studies, drawn, wanted)
-    draw(path, panels, x="x", x_label=LABELS[x], title=layout.title, note=note)
+    draw(target, panels, x="x", x_label=LABELS[x], title=layout.title, note=note)
     return True
 
 
@@ -167,7 +167,7 @@ def _column(x: str, curve: Curve) -> str:
 
 
 def _points(row: Row, x: str) -> list[dict[str, float | None]]:
-    return [{"x": place, "objective": f} for place, f in zip(axis(row, x), heights(row), strict=True)]
+    return [{"x": place, "objective": f} for place, f in path(row, x)]
 
 
 def _short_point(progress: Progress, study: Study) -> str:
@@ -189,7 +189,7 @@ def _seeds(study: Study, count: int) -> str:
 def _note(layout: Layout, studies: Mapping[str, Study], drawn: int, wanted: int) -> str:
     own = [study for study in studies.values() if study.figure == layout.name]
     budgets = f"{BUDGET / 1e6:g} million samples per run (CIFAR-100: 5 million)"
-    if any(study.base.steps * 32 * 5 < BUDGET / 2 and study.base.config.hidden == (32,) for study in own):
+    if any(study.base.config.hidden == (32,) for study in own):
         budgets = "QUICK RUN, not the paper's protocol: a small MLP, a tiny grid, few steps"
     seeds = sorted({len(study.seeds) for study in own})
     text = (

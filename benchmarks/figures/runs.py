@@ -20,6 +20,7 @@ import fcco
 from benchmarks.figures.sets import SETS
 from fcco.data import Batch
 from fcco.lab.config import TrainConfig, as_values
+from fcco.lab.datasets import Dataset
 from fcco.lab.parts import Parts, build
 from fcco.lab.runs import environment, finite
 from fcco.methods import Method, estimators, trackers
@@ -130,7 +131,7 @@ def _train(run: Run) -> Row:
         "auroc": None,
         "optimum": None,
         "pass_evaluations": training.pass_evaluations(),
-        "environment": _environment(parts),
+        "environment": surroundings(parts.device, parts.data),
     }
     if status == "finished":
         row["f"] = training.curve["f"][-1]
@@ -142,8 +143,9 @@ def _train(run: Run) -> Row:
     return row
 
 
-def _environment(parts: Parts) -> Row:
-    found = environment(parts.device, str(parts.data), parts.data.sha256)
+def surroundings(device: torch.device, data: Dataset) -> Row:
+    """Where a run took place; FCCO_COMMIT stands in where the checkout has no history."""
+    found = environment(device, str(data), data.sha256)
     found["commit"] = os.environ.get("FCCO_COMMIT") or found["commit"]
     found["tf32"] = torch.backends.cudnn.allow_tf32
     return found
