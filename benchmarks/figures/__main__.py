@@ -107,8 +107,8 @@ def table(studies: Sequence[Study], progress: Progress) -> str:
             sums.setdefault(name, [0, 0, 0, 0])
             sums[name] = [a + b for a, b in zip(sums[name], (done, runs, total, left), strict=True)]
     lines.append("")
-    for name, (done, runs, total, left) in sums.items():
-        lines.append(f"{name:44} {done:5.0f} {runs:5.0f} {total:7.0f} {left:7.0f}  ({left / 60:.0f} minutes left)")
+    for name, (some, of, seconds, rest) in sums.items():
+        lines.append(f"{name:44} {some:5.0f} {of:5.0f} {seconds:7.0f} {rest:7.0f}  ({rest / 60:.0f} minutes left)")
     return "\n".join(lines)
 
 

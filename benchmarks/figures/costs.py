@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
 
 from benchmarks.figures.runs import Row, Run
 from benchmarks.figures.sets import SETS
@@ -25,13 +24,13 @@ START = 2.0
 
 
 def alone(run: Run) -> float:
-    """Seconds that a run takes by itself on the GPU."""
-    return START + (_stepping(run) + _evaluating(run)) / 1000
+    """Seconds of GPU work in a run that is alone there."""
+    return (_stepping(run) + _evaluating(run)) / 1000
 
 
 def shared(run: Run) -> float:
     """Seconds of the GPU that a run costs where a dozen run side by side; meanwhile others use it while one starts."""
-    return START / 12 + (_stepping(run) + _evaluating(run)) / 1000 / SIDE_BY_SIDE
+    return START / 12 + alone(run) / SIDE_BY_SIDE
 
 
 def _scale(run: Run) -> float:
@@ -83,25 +82,32 @@ def pass_evaluations(run: Run, examples: int) -> float:
 class Forecast:
     """Seconds that a run will take on this machine, with so many beside it.
 
+    Runs of a kind (network, method) that have been seen tell how much longer than alone they take; before that, the GPU
+    counts as shared evenly.
+
     Args:
         workers: how many run side by side.
     """
 
     def __init__(self, workers: int) -> None:
-        self._ratios: list[float] = []
-        self._first = max(1.0, workers / SIDE_BY_SIDE)
+        self._even = max(1.0, workers / SIDE_BY_SIDE)
+        self._seen: dict[tuple[str, ...], list[float]] = {}
 
     def learn(self, run: Run, row: Row) -> None:
         """A run took so long."""
-        self._ratios.append(row["wall"] / alone(run))
+        ratio = max(0.1, row["wall"] - START) / alone(run)
+        self._seen.setdefault(_kind(run), []).append(ratio)
 
     def seconds(self, run: Run) -> float:
-        """Before the first run is in, as if the GPU were shared evenly."""
-        if len(self._ratios) < 5:
-            return self._first * alone(run)
-        return statistics.median(self._ratios[-30:]) * alone(run)
+        """A tenth above the median of its kind."""
+        seen = self._seen.get(_kind(run), [])
+        if len(seen) < 3:
+            return START + self._even * alone(run)
+        return START + 1.1 * statistics.median(seen[-20:]) * alone(run)
 
 
-def total(runs: Sequence[Run]) -> float:
-    """GPU seconds of some runs, side by side."""
-    return sum(shared(run) for run in runs)
+def _kind(run: Run) -> tuple[str, ...]:
+    config = run.config
+    # Short runs are mostly preparation: what they say of long ones is too much.
+    length = str(len(str(run.steps)))
+    return config.model, config.stem, config.method, run.trainer, length

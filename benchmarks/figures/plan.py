@@ -179,7 +179,7 @@ RATES_OF = {
     "adam": (0.0001, 0.0003, 0.001, 0.003),
     "nadam": (0.0001, 0.0003, 0.001, 0.003),
 }
-FREE = {
+FREE: dict[str, tuple[str, dict[str, tuple[object, ...]]]] = {
     "sox": ("sox", {}),
     "sox nesterov": ("sox", {"nesterov": (True,)}),
     "msvr-v1": ("msvr-v1", {"gamma": (None, 0.05, 0.1, 0.3, 0.5, 0.9)}),
@@ -224,7 +224,7 @@ def _generalisation() -> Iterator[Study]:
     """Baselines with the network, batch, samples and number of tuning runs of Figure 1's methods."""
     for dataset in ("cifar10", "fashion-mnist"):
         for trainer in ("cross-entropy", "aucm"):
-            base = replace(deep_run(dataset, "sox"), trainer=trainer)  # type: ignore[arg-type]
+            base = replace(deep_run(dataset, "sox"), trainer=trainer)
             name = f"general/{dataset}/{trainer}"
             yield Study(name, base, SEEDS, points_of(BASELINE_GRID), HALVING)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing import get_context
@@ -49,11 +49,9 @@ class Worker:
         self.process.start()
         theirs.close()  # so that the pipe ends with the process
         self.run: Run | None = None
-        self.dataset = ""
 
     def begin(self, run: Run) -> None:
         self.run = run
-        self.dataset = run.config.dataset
         self.pipe.send(run)
 
     def stop(self) -> None:
@@ -149,10 +147,7 @@ class Pool:
             idle = next((worker for worker in self._workers if worker.run is None), None)
             if idle is None and len(self._workers) >= self._setting.workers:
                 return
-            dataset = ""
-            if idle is not None:
-                dataset = idle.dataset
-            run = self._next(dataset, end - time.monotonic())
+            run = self._next(end - time.monotonic())
             if run is None:
                 return
             if idle is None:
@@ -161,32 +156,17 @@ class Pool:
                 self._workers.append(idle)
             idle.begin(run)
 
-    def _next(self, dataset: str, left: float) -> Run | None:
-        """The first run that fits into the time left, of the worker's own data set where the study has one."""
-        taken = {worker.run.key for worker in self._workers if worker.run is not None}
-        for run in self._candidates(dataset):
-            if run.key not in taken and self._forecast.seconds(run) <= left:
-                return run
-        return None
+    def _next(self, left: float) -> Run | None:
+        """The first run by priority that fits into the time left.
 
-    def _candidates(self, dataset: str) -> Iterator[Run]:
-        """Open runs by priority; within the figure that is first in line, those of the worker's data set come first."""
-        waiting: list[Run] = []
-        figure = None
+        Studies stand in the order of their data sets, so workers stay with one set; a worker keeps the last two.
+        """
+        taken = {worker.run.key for worker in self._workers if worker.run is not None}
         for study in self._studies:
-            runs = self._progress.open_runs(study)
-            if not runs:
-                continue
-            if figure is None:
-                figure = study.figure
-            if dataset and study.figure == figure and study.base.config.dataset != dataset:
-                waiting += runs
-                continue
-            if study.figure != figure:
-                yield from waiting
-                waiting = []
-            yield from runs
-        yield from waiting
+            for run in self._progress.open_runs(study):
+                if run.key not in taken and self._forecast.seconds(run) <= left:
+                    return run
+        return None
 
     def _ready(self, busy: list[Worker], timeout: float) -> list[Worker]:
         """Workers that have a row, or are gone."""

@@ -32,6 +32,7 @@ SETS = {
     "stl10": Set(10, 5_000, 32, "derived: 32x32 means of the 96x96 images"),
     "mnist": Set(10, 60_000, 28),
     "cifar100": Set(100, 25_000, 32, "part: first half of train"),
+    "digits": Set(10, 1_442, 8, "scikit-learn's, for tests"),
     "mnist-pca32": Set(10, 60_000, 0, "derived: 32 whitened principal components of MNIST", "mnist"),
 }
 
