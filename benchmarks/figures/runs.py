@@ -215,6 +215,9 @@ class _Training:
         self._steps = parts.total_steps
         self._marks = marks(self._steps, run.points, self._period())
         self._draws = run.points > 1  # else only the end is asked for
+        self._digits = 6
+        if run.config.precision == "fp64":
+            self._digits = 14  # the distance to the optimum is wanted
         self._seconds = 0.0
         self.curve: dict[str, list[Any]] = {
             name: [] for name in ("step", "samples", "charged_n", "oracle", "network", "seconds", "f", "u_error")
@@ -278,7 +281,7 @@ class _Training:
             "oracle": oracle,
             "network": solver.oracle.g,
             "seconds": round(self._seconds, 3),
-            "f": rounded(exact.value),
+            "f": rounded(exact.value, self._digits),
             "u_error": rounded(exact.tracking_error),
         }
         for name, value in point.items():
@@ -297,11 +300,11 @@ def marks(steps: int, points: int, period: int | None) -> list[int]:
     return sorted(chosen)
 
 
-def rounded(value: float | None) -> float | None:
-    """Six digits; None where it is not finite."""
+def rounded(value: float | None, digits: int = 6) -> float | None:
+    """Few digits; None where it is not finite."""
     if value is None or not math.isfinite(value):
         return None
-    return float(f"{value:.6g}")
+    return float(f"{value:.{digits}g}")
 
 
 @torch.no_grad()
