@@ -3,6 +3,7 @@
     FCCO_DATA=DATA python -m benchmarks.figures prepare          # derived sets, once per machine
     python -m benchmarks.figures plan                            # what there is to run, and what it costs
     FCCO_DATA=DATA python -m benchmarks.figures run --workers 12 --seconds 480 --out results/figures
+    FCCO_DATA=DATA python -m benchmarks.figures time --only figure1/cifar10      # steps with nothing beside them
     python -m benchmarks.figures draw --out results/figures      # figures and claims from the runs that are there
 
 `run` works off the plan in its order (or the studies named by --only, in the order given), never repeats a run whose
@@ -26,6 +27,7 @@ from benchmarks.figures.pool import Pool, Setting
 from benchmarks.figures.sets import prepare
 from benchmarks.figures.store import read, settled
 from benchmarks.figures.studies import Progress, Study, reported_runs, tuning_run
+from benchmarks.figures.timing import measure, read_times, with_alone_seconds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,7 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         setting = Setting(options.workers, options.seconds, options.device, options.grace)
         made = Pool(studies, everything, options.out, setting, say=_say).run()
         print(f"{made} runs made")
-    rows = settled(read(options.out))
+    if options.command == "time":
+        for name, found in measure(studies, options.device, options.out).items():
+            print(f"{name}: {1000 * found['step']:.2f} ms per step, {found['pass']:.2f} s per full pass")
+        return 0
+    rows = with_alone_seconds(settled(read(options.out)), read_times(options.out))
     if options.command == "draw":
         from benchmarks.figures.draw import draw_all
 
@@ -59,7 +65,7 @@ def _say(text: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("prepare", "plan", "run", "draw"))
+    parser.add_argument("command", choices=("prepare", "plan", "run", "time", "draw"))
     parser.add_argument("--out", type=Path, default=Path("results/figures"), help="the folder of rows and figures")
     parser.add_argument(
         "--only", nargs="+", default=[], metavar="PREFIX", help="of studies: figure1/cifar10, free, ..."

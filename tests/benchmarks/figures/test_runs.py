@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from benchmarks.figures.runs import Run, ScaledStorm, carry_out, linear_optimum, macro_auroc, marks
+from benchmarks.figures.studies import Study
+from benchmarks.figures.timing import measure, read_times, with_alone_seconds
 from fcco.lab.config import TrainConfig
 from fcco.lab.datasets import Dataset
 from fcco.lab.evaluate import ranking
@@ -142,3 +144,20 @@ def test_evaluations_are_spread_and_stand_around_full_passes() -> None:
     assert marks(3, 12, None) == [1, 2, 3]
     assert marks(100, 8, 60) == [1, 12, 25, 38, 50, 60, 61, 62, 75, 88, 100]
     assert marks(100, 4, 10) == [25, 50, 75, 100]  # too many passes
+
+
+def test_seconds_alone_go_by_the_steps_and_full_passes(tmp_path: Path) -> None:
+    study = Study(
+        "figure1/digits/v3", Run(replace(SMALL, method="msvr-v3", period=20), points=4), (0,), ((("lr", 0.1),),)
+    )
+    times = measure([study], "cpu", tmp_path)
+    assert read_times(tmp_path) == times
+    assert measure([study], "none", tmp_path) == times  # what is timed is not timed again
+    row = carry_out(study.base, "cpu")
+    found = next(iter(times.values()))
+    seconds = with_alone_seconds({"a": row}, times)["a"]["curve"]["alone"]
+    assert seconds[0] == 0.0
+    assert seconds[-1] == pytest.approx(40 * found["step"] + 2 * found["pass"])
+    assert found["step"] > 0
+    other = carry_out(Run(SMALL, points=1), "cpu")
+    assert "alone" not in with_alone_seconds({"a": other}, times)["a"]["curve"]
