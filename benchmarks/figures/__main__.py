@@ -16,6 +16,7 @@ take turns. FCCO_COMMIT names the commit where the checkout has no history. --qu
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -41,8 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         everything = quick_plan()
     studies = only(everything, options.only)
     if options.command == "run":
-        setting = Setting(options.workers, options.seconds, options.device, options.grace)
-        made = Pool(studies, everything, options.out, setting, say=_say).run()
+        setting = Setting(options.workers, options.seconds, options.device, options.grace, options.autotune)
+        made = Pool(possible(studies), everything, options.out, setting, say=_say).run()
         print(f"{made} runs made")
     if options.command == "time":
         for name, found in measure(studies, options.device, options.out).items():
@@ -57,6 +58,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     print(table(studies, Progress(everything, rows)))
     return 0
+
+
+def possible(studies: Sequence[Study]) -> list[Study]:
+    """Without LibAUC's baseline where that is not installed; says so."""
+    if importlib.util.find_spec("libauc") is not None:
+        return list(studies)
+    kept = [study for study in studies if study.base.trainer != "aucm"]
+    if len(kept) < len(studies):
+        _say("LibAUC is not installed: its baseline is left out")
+    return kept
 
 
 def _say(text: str) -> None:
@@ -76,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         "--grace", type=float, default=20.0, help="seconds more for runs that take longer than expected"
     )
     parser.add_argument("--device", default="cuda", help="cuda or cpu")
+    parser.add_argument("--autotune", action="store_true", help="let cuDNN try its algorithms")
     parser.add_argument("--quick", action="store_true", help="a small plan, minutes on a CPU")
     return parser
 

@@ -30,22 +30,24 @@ class Setting:
         seconds: no run is started that would end later; what is still running a little after is stopped.
         device: cpu, cuda, ...
         grace: seconds after the end for runs that take longer than expected.
+        autotune: let cuDNN try its algorithms.
     """
 
     workers: int
     seconds: float
     device: str
     grace: float = 20.0
+    autotune: bool = False
 
 
 class Worker:
     """A process that makes one run after another; PyTorch and the data stay loaded between them."""
 
-    def __init__(self, number: int, device: str) -> None:
+    def __init__(self, number: int, setting: Setting) -> None:
         context = get_context("spawn")
         ours, theirs = context.Pipe()
         self.pipe: Connection = ours
-        self.process: BaseProcess = context.Process(target=_work, args=(theirs, device), name=f"worker {number}")
+        self.process: BaseProcess = context.Process(target=_work, args=(theirs, setting), name=f"worker {number}")
         self.process.start()
         theirs.close()  # so that the pipe ends with the process
         self.run: Run | None = None
@@ -65,17 +67,20 @@ class Worker:
             self.process.join()
 
 
-def _work(pipe: Connection, device: str) -> None:
+def _work(pipe: Connection, setting: Setting) -> None:
     """A worker's life: runs in, rows out; it ends where the other side is gone."""
+    import gc
+
     import torch
 
     from benchmarks.figures.runs import carry_out
 
+    device = setting.device
     torch.set_num_threads(1)
     if device.startswith("cuda"):
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.backends.cudnn.allow_tf32 = True
-        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.benchmark = setting.autotune
     try:
         while True:
             run = pipe.recv()
@@ -86,6 +91,9 @@ def _work(pipe: Connection, device: str) -> None:
                 text = f"{type(error).__name__}: {error}; {traceback.format_exc(limit=-2)}"
                 row = failed(run, text, time.perf_counter() - began)
             pipe.send(row)
+            gc.collect()  # a solver and its parts hold each other, and captured graphs hold memory
+            if device.startswith("cuda"):
+                torch.cuda.empty_cache()
     except (EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
         return
 
@@ -94,6 +102,13 @@ def failed(run: Run, message: str, wall: float) -> Row:
     """The row of a run that could not be made."""
     text = " ".join(message.split())[:600]
     return {"key": run.key, "run": described(run), "status": "failed", "message": text, "f": None, "wall": wall}
+
+
+def broke_the_device(row: Row) -> bool:
+    """Whether later runs in the same process would fail, too."""
+    return row["status"] == "failed" and any(
+        word in row["message"] for word in ("CUDA", "cuDNN", "CUBLAS", "OutOfMemory")
+    )
 
 
 class Pool:
@@ -120,6 +135,7 @@ class Pool:
         self._forecast = Forecast(setting.workers)
         self._workers: list[Worker] = []
         self._made = 0
+        self._told = time.monotonic()
         self._count = 0
 
     def run(self) -> int:
@@ -136,10 +152,17 @@ class Pool:
                     return self._made
                 for worker in self._ready(busy, min(left, 30.0)):
                     self._collect(worker, journal)
+                self._tell(end)
         finally:
             for worker in self._workers:
                 worker.stop()
             journal.close()
+
+    def _tell(self, end: float) -> None:
+        """A line per minute."""
+        if time.monotonic() - self._told >= 60:
+            self._told = time.monotonic()
+            self._say(f"{end - self._told:.0f} seconds left, {self._made} runs made")
 
     def _hand_out(self, end: float) -> None:
         """Give each idle worker its next run, starting workers as they are needed."""
@@ -151,7 +174,7 @@ class Pool:
             if run is None:
                 return
             if idle is None:
-                idle = Worker(self._count, self._setting.device)
+                idle = Worker(self._count, self._setting)
                 self._count += 1
                 self._workers.append(idle)
             idle.begin(run)
@@ -173,6 +196,12 @@ class Pool:
         by_pipe = {worker.pipe: worker for worker in busy}
         return [by_pipe[pipe] for pipe in wait(list(by_pipe), timeout)]  # type: ignore[index]
 
+    def _dismiss(self, worker: Worker) -> None:
+        """Let a worker go; another one is started in its place when there is work."""
+        worker.run = None
+        worker.stop()
+        self._workers.remove(worker)
+
     def _collect(self, worker: Worker, journal: Journal) -> None:
         run = worker.run
         assert run is not None
@@ -182,9 +211,9 @@ class Pool:
         except (EOFError, ConnectionResetError):
             worker.process.join(5)
             row = failed(run, f"the process ended with {worker.process.exitcode}", 0.0)
-            worker.run = None
-            worker.stop()
-            self._workers.remove(worker)
+            self._dismiss(worker)
+        if broke_the_device(row):
+            self._dismiss(worker)
         row["workers"] = self._setting.workers
         row["time"] = datetime.now(UTC).isoformat(timespec="seconds")
         journal.append(row)

@@ -21,6 +21,8 @@ from benchmarks.figures.store import Journal, read, settled
 from benchmarks.figures.studies import Progress, Rung, Study
 from fcco.lab.config import TrainConfig
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL = TrainConfig(dataset="digits", model="mlp", hidden=(16,), blocks=5, samples=16, tensorboard=False, threads=1)
 GRID = points_of({"lr": (0.05, 0.2), "alpha": (0.5,), "beta": (0.5,)})
 
@@ -83,11 +85,26 @@ def test_the_forecast_learns_from_the_runs_of_a_kind() -> None:
     assert forecast.seconds(other) == pytest.approx(2.0 + 8 * alone(other))
 
 
+def test_a_broken_device_takes_its_process_along() -> None:
+    run = small_plan()[0].base
+    assert pools.broke_the_device(pools.failed(run, "AcceleratorError: CUDA error: an illegal memory access", 1.0))
+    assert not pools.broke_the_device(pools.failed(run, "ValueError: digits must have 1442 training examples", 1.0))
+
+
+def test_without_libauc_its_baseline_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    studies = command.whole_plan()
+    monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: None)
+    left_out = {study.name for study in studies} - {study.name for study in command.possible(studies)}
+    assert left_out == {"general/cifar10/aucm", "general/fashion-mnist/aucm"}
+    monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: object())
+    assert command.possible(studies) == studies
+
+
 @pytest.mark.slow
 def test_workers_that_are_killed_lose_one_run_and_nothing_is_made_twice(tmp_path: Path) -> None:
     studies = small_plan(400)
     told: list[str] = []
-    pool = Pool(studies, studies, tmp_path, Setting(2, 100.0, "cpu"), told.append)
+    pool = Pool(studies, studies, tmp_path, Setting(2, 400.0, "cpu"), told.append)
 
     def kill_one() -> None:
         while len(read(tmp_path)) < 3:
@@ -105,4 +122,4 @@ def test_workers_that_are_killed_lose_one_run_and_nothing_is_made_twice(tmp_path
     assert all(progress.counts(study) == (5, 5) for study in studies)
     keys = [row["key"] for row in rows if row["status"] != "failed"]
     assert len(keys) == len(set(keys))
-    assert Pool(studies, studies, tmp_path, Setting(2, 100.0, "cpu"), told.append).run() == 0
+    assert Pool(studies, studies, tmp_path, Setting(2, 400.0, "cpu"), told.append).run() == 0
