@@ -56,11 +56,14 @@ class Worker:
         self.run = run
         self.pipe.send(run)
 
-    def stop(self) -> None:
-        """End the process, in the middle of a run if need be."""
+    def leave(self) -> None:
+        """Ask the process to end, in the middle of a run if need be."""
         self.pipe.close()
         if self.run is not None:
             self.process.terminate()
+
+    def join(self) -> None:
+        """Wait for its end, not for ever."""
         self.process.join(10)
         if self.process.is_alive():
             self.process.kill()
@@ -154,9 +157,11 @@ class Pool:
                     self._collect(worker, journal)
                 self._tell(end)
         finally:
-            for worker in self._workers:
-                worker.stop()
             journal.close()
+            for worker in self._workers:
+                worker.leave()
+            for worker in self._workers:
+                worker.join()
 
     def _tell(self, end: float) -> None:
         """A line per minute."""
@@ -199,7 +204,8 @@ class Pool:
     def _dismiss(self, worker: Worker) -> None:
         """Let a worker go; another one is started in its place when there is work."""
         worker.run = None
-        worker.stop()
+        worker.leave()
+        worker.join()
         self._workers.remove(worker)
 
     def _collect(self, worker: Worker, journal: Journal) -> None:

@@ -98,11 +98,12 @@ def promoted(values: Mapping[Point, float], count: int, spread: bool) -> list[Po
     Args:
         values: F of each.
         count: how many.
-        spread: the best point of each learning rate comes along: after few steps large rates look better than
-            they are.
+        spread: the best point of each learning rate comes along, where that takes half of the places at most: after
+            few steps large rates look better than they are.
     """
     ordered = sorted(values, key=lambda point: values[point])
-    if not spread:
+    rates = {dict(point).get("lr") for point in ordered}
+    if not spread or 2 * len(rates) > count:
         return ordered[:count]
     chosen = []
     met = set()
@@ -111,7 +112,6 @@ def promoted(values: Mapping[Point, float], count: int, spread: bool) -> list[Po
         if lr not in met and math.isfinite(values[point]):
             met.add(lr)
             chosen.append(point)
-    chosen = chosen[:count]
     for point in ordered:
         if len(chosen) < count and point not in chosen:
             chosen.append(point)

@@ -99,11 +99,13 @@ def test_studies_that_build_on_another_wait_for_it() -> None:
 
 
 def test_the_best_of_each_learning_rate_comes_along() -> None:
-    values = {point: float(number) for number, point in enumerate(GRID)}  # lr 0.01 is best, 1.0 worst
-    assert promoted(values, 3, spread=False) == list(GRID[:3])
-    assert [dict(point)["lr"] for point in promoted(values, 3, spread=True)] == [0.01, 0.1, 1.0]
-    values[GRID[4]] = values[GRID[5]] = math.inf  # what diverged is not kept for its rate's sake
-    assert promoted(values, 3, spread=True) == list(GRID[:3])
+    grid = points_of({"lr": (0.01, 0.1, 1.0), "alpha": (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)})
+    values = {point: float(number) for number, point in enumerate(grid)}  # lr 0.01 is best, 1.0 worst
+    assert promoted(values, 6, spread=False) == list(grid[:6])
+    assert promoted(values, 6, spread=True) == [*grid[:4], grid[6], grid[12]]
+    assert promoted(values, 5, spread=True) == list(grid[:5])  # too few places
+    values.update(dict.fromkeys(grid[12:], math.inf))  # what diverged is not kept for its rate's sake
+    assert promoted(values, 6, spread=True) == [*grid[:5], grid[6]]
 
 
 def test_at_alpha_1_v1_and_v2_share_their_tuning_runs_but_not_the_reported_ones() -> None:
