@@ -10,6 +10,7 @@ from benchmarks.figures.compare import Comparison, compare, verdict
 from benchmarks.figures.plan import FIGURE1, FREE, METHODS, V3_BY_N
 from benchmarks.figures.runs import Row
 from benchmarks.figures.studies import Progress, Study
+from fcco.lab.figure import short
 
 #: What stands behind a number in the table.
 UNITS = {
@@ -159,14 +160,14 @@ def _numbers(found: Comparison | None, x: str) -> list[str]:
     cost = "not reached"
     if found.cost is not None:
         cost = f"{found.cost:.2f}"
-    return [text, pairs, f"{float(f'{found.place:.4g}'):,g} {x}", cost]
+    return [text, pairs, f"{short(found.place, 4)} {x}", cost]
 
 
 def ends_table(studies: Sequence[Study], progress: Progress) -> str:
     """Markdown: every curve's rates and where it ended."""
     lines = [
-        "| study | point | seeds | F | F, all training data | test macro AUROC | ms per step | steps |",
-        "|---|---|---|---|---|---|---|---|",
+        "| study | point | seeds | F | F, all training data | F, evaluation mode | test macro AUROC | ms per step | steps |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for study in studies:
         rows = progress.reported(study)
@@ -177,7 +178,7 @@ def ends_table(studies: Sequence[Study], progress: Progress) -> str:
         if len(finished) < len(rows):
             seeds += f", {len(rows) - len(finished)} diverged"
         cells = [study.name, point_text(progress, study), seeds]
-        cells += [_spread(finished, name, digits) for name, digits in (("f", 4), ("f_whole", 4), ("auroc", 4))]
+        cells += [_spread(finished, name, 4) for name in ("f", "f_whole", "f_eval", "auroc")]
         cells += [_step_time(finished), str(study.base.steps)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -201,19 +201,53 @@ def _seeds(study: Study, count: int) -> str:
     return f"; {count} of {len(study.seeds)} seeds"
 
 
+PROTOCOL = (
+    "SHORTENED: {budget}, the same for all methods. Tuned per method {tuned}, by successive halving at seed {tuning_seed}, by F at the "
+    "end; mean ± one standard deviation over {seeds} other seeds."
+)
+DRAWN = (
+    "Drawn is F on a fixed choice of 5,000 training images (all of STL-10), in training mode over batches composed as in "
+    "training; c = 1, half of a task's samples are positives, SGD with constant step size unless it says otherwise, TF32, no "
+    "augmentation. I = m n/(B1 B2); a full pass of v3 is charged m n samples as the paper counts, or n; composed as in training "
+    "it costs about 2.2 n m/B1 evaluations here."
+)
+BUDGETS = f"{BUDGET / 1e6:g} million samples per run (CIFAR-100: 5 million)"
+PAPERS_GRID = "on the paper's grid"
+SIZES = (
+    "With BatchNorm F is a function of how batches are composed: each curve's F is that of its own batches; claims.md has all in "
+    f"evaluation mode, too. {DRAWN}"
+)
+#: Figure -> budget, what was searched, and what besides.
+NOTES = {
+    "figure1": (BUDGETS, PAPERS_GRID, DRAWN),
+    "figure2": (BUDGETS, PAPERS_GRID, DRAWN),
+    "figure3": (BUDGETS, "over the eight best points of ResNet18 (that one on the paper's grid)", DRAWN),
+    "figure4": ("equal steps", "at (B1, B2) = (5, 128) on the paper's grid", SIZES),
+    "figure5": ("equal steps", "at (B1, B2) = (5, 128) on the paper's grid", SIZES),
+    "stems": (BUDGETS, "over the eight best points of torchvision's stem (that one on the paper's grid)", DRAWN),
+    "free": (
+        BUDGETS,
+        "over 36 random points of a wide space (optimizer, schedule, rates, lag, clipping, gamma, zeta)",
+        DRAWN,
+    ),
+    "pays": (
+        "2,000 steps per run",
+        "over 45 points (36 for linear scores)",
+        "An MLP (256, 256) without BatchNorm, F on 5,000 training images; 'late': after 2,000 steps of SOX at lr 0.1. Linear scores: "
+        "double precision, F on all training data, 18,000 steps (v3: 6,000, a pass every 500), each 1.1 million samples where a "
+        "pass is charged n.",
+    ),
+}
+
+
 def _note(layout: Layout, studies: Mapping[str, Study], drawn: int, wanted: int) -> str:
     own = [study for study in studies.values() if study.figure == layout.name]
-    budgets = f"{BUDGET / 1e6:g} million samples per run (CIFAR-100: 5 million)"
+    budget, tuned, more = NOTES[layout.name]
     if any(study.base.config.hidden == (32,) for study in own):
-        budgets = "QUICK RUN, not the paper's protocol: a small MLP, a tiny grid, few steps"
-    seeds = sorted({len(study.seeds) for study in own})
-    text = (
-        f"SHORTENED: {budgets}, the same for all methods; tuned per method by successive halving at seed {TUNING_SEED}, by F at "
-        f"the end; mean ± one standard deviation over {' or '.join(map(str, seeds))} other seeds. Drawn is F on a fixed choice of "
-        "5,000 training images (all of STL-10), in training mode over batches composed as in training; c = 1, I = m n/(B1 B2), "
-        "half of a task's samples are positives, SGD unless it says otherwise, TF32, no augmentation. A full pass of v3 is "
-        "charged m n samples as the paper counts, or n; composed as in training it costs about 2.2 n m/B1 evaluations here."
-    )
+        budget = "QUICK RUN, not the paper's protocol: a small MLP, a tiny grid, few steps"
+    seeds = " or ".join(str(count) for count in sorted({len(study.seeds) for study in own}))
+    text = PROTOCOL.format(budget=budget, tuned=tuned, tuning_seed=TUNING_SEED, seeds=seeds)
+    text = f"{text} {more}"
     if drawn < wanted:
         text += f"\nNOT COMPLETE: {drawn} of {wanted} curves have runs."
     return text

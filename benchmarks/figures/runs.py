@@ -128,6 +128,7 @@ def _train(run: Run) -> Row:
         "curve": training.curve,
         "f": None,
         "f_whole": None,
+        "f_eval": None,
         "auroc": None,
         "optimum": None,
         "pass_evaluations": training.pass_evaluations(),
@@ -136,11 +137,23 @@ def _train(run: Run) -> Row:
     if status == "finished":
         row["f"] = training.curve["f"][-1]
         row["auroc"] = macro_auroc(scores(parts.model, parts.x_test), parts.y_test)
-        if run.whole and parts.exact_pass is not None:
-            row["f_whole"] = parts.solver.diagnose(gradient=False).value
+        if run.whole:
+            row["f_eval"] = in_evaluation_mode(parts)
+            if parts.exact_pass is not None:
+                row["f_whole"] = parts.solver.diagnose(gradient=False).value
         if run.config.model == "linear":
             row["optimum"] = linear_optimum(parts)
     return row
+
+
+def in_evaluation_mode(parts: Parts) -> float:
+    """F by BatchNorm's running statistics: one function, whatever the batches of training are composed of."""
+    objective = parts.solver.objective
+    objective.eval()
+    try:
+        return float(parts.solver.diagnose(parts.exact_pass, gradient=False).value)
+    finally:
+        objective.train()
 
 
 def surroundings(device: torch.device, data: Dataset) -> Row:

@@ -71,6 +71,7 @@ def test_whole_data_are_evaluated_at_the_end_where_asked() -> None:
     row = carry_out(Run(part, points=1, whole=True), "cpu")
     whole = carry_out(Run(SMALL, points=1), "cpu")
     assert row["f_whole"] == pytest.approx(whole["f"], rel=1e-5)
+    assert row["f_eval"] == pytest.approx(row["f"], rel=1e-5)  # there is no BatchNorm
     assert row["f"] != whole["f"]
 
 
