@@ -82,7 +82,7 @@ def test_what_is_wrong_is_said_in_one_line(
     ("steps = 1.5", "steps must be a whole number, got 1.5"),
     ("compile = 1", "compile must be true or false, got 1"),
     ("hidden = [8, 'wide']", "hidden must be a list of a whole number"),
-    ("precision = 'fp16'", "precision must be 'fp32' or 'bf16', got 'fp16'"),
+    ("precision = 'fp16'", "precision must be 'fp32' or 'bf16' or 'fp64', got 'fp16'"),
     ("lr = ", "is not TOML"),
 ])  # fmt: skip
 def test_a_wrong_file_is_said_in_one_line(

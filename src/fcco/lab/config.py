@@ -18,7 +18,7 @@ from fcco.lab.models import NAMES as MODELS
 
 Config = TypeVar("Config")
 
-OPTIMIZERS = ("sgd", "adam", "adaptive")
+OPTIMIZERS = ("sgd", "adam", "nadam", "adaptive")
 SCHEDULES = ("constant", "cosine", "linear", "step")
 RATES = ("alpha", "beta", "gamma", "theta", "rate", "lag", "period", "importance")
 RECIPE_NAMES = {"rate": "step"}  # where a recipe's argument has another name than the field here
@@ -64,7 +64,7 @@ class TrainConfig:
     radius: float | None = None
     """Clip z to this norm; None: do not."""
     optimizer: str = "sgd"
-    """sgd, adam, or adaptive (the paper's)."""
+    """sgd, adam, nadam, or adaptive (the paper's)."""
     lr: float | None = None
     """Step size; None: 0.1 for sgd, 0.001 else."""
     schedule: str = "constant"
@@ -97,8 +97,10 @@ class TrainConfig:
     """Also evaluate the exact ||grad F|| (a backward pass over all data)."""
     seed: int = 0
     """Of weights and draws."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16: the network runs under autocast."""
+    precision: Literal["fp32", "bf16", "fp64"] = "fp32"
+    """bf16: the network runs under autocast; fp64: everything in double precision."""
+    capture: bool = True
+    """On CUDA, replay each step as one captured graph where that is possible."""
     compile: bool = False
     """torch.compile the network."""
     device: str = "auto"

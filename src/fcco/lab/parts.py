@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -63,8 +64,13 @@ class Parts:
     pass_samples: int
 
 
-def build(config: TrainConfig) -> Parts:
-    """Put a run together; the global generator is seeded here."""
+def build(config: TrainConfig, method: fcco.Method | None = None) -> Parts:
+    """Put a run together; the global generator is seeded here.
+
+    Args:
+        config: of the run.
+        method: in place of the one that the configuration names, for trials.
+    """
     check(config)
     with refusing():
         dataset = load_data(config.dataset, config.target, config.image_size)
@@ -76,7 +82,11 @@ def build(config: TrainConfig) -> Parts:
         config = resolved(config, objective.num_blocks)
         optimizer = _optimizer(config, objective)
         composed = _composed(config, objective, objective.blocks)
-        solver = fcco.Solver(objective, optimizer, _method(config), radius=config.radius, full_pass=composed)
+        if method is None:
+            method = _method(config)
+        solver = fcco.Solver(
+            objective, optimizer, method, radius=config.radius, full_pass=composed, **_capturing(config, device)
+        )
         loader = solver.loader(blocks=_blocks(config), samples=config.samples, seed=config.seed)
         evaluations = data.num_examples
         if composed is not None:
@@ -180,7 +190,10 @@ def _tasks(dataset: Dataset, device: torch.device) -> Tasks:
 def _model(config: TrainConfig, dataset: Dataset, device: torch.device) -> Prepared:
     net = network(config, dataset.in_shape, dataset.num_classes)
     mean, spread = scaling(dataset.x_train)
-    return Prepared(net, mean, spread, bf16=config.precision == "bf16").to(device)
+    model = Prepared(net, mean, spread, bf16=config.precision == "bf16")
+    if config.precision == "fp64":
+        model = model.double()
+    return model.to(device)
 
 
 def _objective(config: TrainConfig, model: nn.Module, data: Tasks) -> MultiTaskAUC:
@@ -205,6 +218,15 @@ def _method(config: TrainConfig) -> fcco.Method:
     if config.nesterov:
         rates["nesterov"] = True
     return fcco.METHODS[config.method](**rates)
+
+
+def _capturing(config: TrainConfig, device: torch.device) -> dict[str, Any]:
+    """The Solver's keyword for captured steps, where it has one and they are wanted."""
+    if not config.capture or device.type != "cuda":
+        return {}
+    if "capture" not in inspect.signature(fcco.Solver.__init__).parameters:
+        return {}
+    return {"capture": "auto"}
 
 
 def _composed(config: TrainConfig, model: nn.Module, structure: TaskBlocks) -> ComposedPass | None:
@@ -245,8 +267,10 @@ def _optimizer(config: TrainConfig, objective: nn.Module) -> torch.optim.Optimiz
     parameters = objective.parameters()
     if config.optimizer == "adam":
         return torch.optim.Adam(parameters, lr=config.lr, weight_decay=config.weight_decay)
+    if config.optimizer == "nadam":
+        return torch.optim.NAdam(parameters, lr=config.lr, weight_decay=config.weight_decay)
     if config.optimizer == "adaptive":
         if config.weight_decay:
-            raise LabError("--weight-decay is for sgd and adam; the adaptive form has none")
+            raise LabError("--weight-decay is for sgd, adam and nadam; the adaptive form has none")
         return fcco.Adaptive(parameters, lr=config.lr)
     return torch.optim.SGD(parameters, lr=config.lr, weight_decay=config.weight_decay)

@@ -98,6 +98,7 @@ def load_model(run: str | Path) -> Prepared:
         content: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
         config = TrainConfig(model=content["model"], hidden=tuple(content["hidden"]), stem=content["stem"])
         net = network(config, tuple(content["in_shape"]), len(content["classes"]))
+        net = net.to(content["state"]["mean"].dtype)  # double where it was trained so
         model = Prepared(net, content["state"]["mean"], content["state"]["spread"])
         model.load_state_dict(content["state"])
     except FileNotFoundError as error:

@@ -1,0 +1,1 @@
+"""The paper's figures on real data, run in pieces: `python -m benchmarks.figures --help`."""

@@ -1,0 +1,226 @@
+"""The paper's claims, one by one, with verdicts from the runs that are there; and a table of every curve's end."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.figures.compare import Comparison, compare, verdict
+from benchmarks.figures.plan import FIGURE1, FREE, METHODS, V3_BY_N
+from benchmarks.figures.runs import Row
+from benchmarks.figures.studies import Progress, Study
+from fcco.lab.figure import short
+
+#: What stands behind a number in the table.
+UNITS = {
+    "alone": "seconds (steps timed alone)",
+    "seconds": "seconds (side by side)",
+    "oracle": "oracle calls",
+    "step": "steps",
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """F of ``first`` against F of ``second``.
+
+    Args:
+        text: the claim; ``where``: data set, network.
+        first, second: names of studies.
+        kind: ``better`` or ``close``.
+        x: what is equal; ``first_x``: what the first counts it by, where that is another.
+    """
+
+    text: str
+    where: str
+    first: str
+    second: str
+    kind: str = "better"
+    x: str = "samples"
+    first_x: str | None = None
+
+
+def all_claims(studies: Sequence[Study]) -> list[Claim]:
+    """Those whose studies are in the plan."""
+    names = {study.name for study in studies}
+    found = [*_figure1(), *_figure2(), *_figure3(), *_sizes(), *_stems(), *_free(), *_pays(studies)]
+    return [claim for claim in found if claim.first in names and claim.second in names]
+
+
+def _of_methods(prefix: str, where: str, seventh: bool) -> Iterator[Claim]:
+    """What the paper says of its four methods on one problem."""
+    sox, v1, v2, v3 = (f"{prefix}/{method}" for method in METHODS)
+    if seventh:
+        yield Claim("v1 is better than SOX", where, v1, sox)
+    else:
+        yield Claim("v1 is close to SOX", where, v1, sox, "close")
+    yield Claim("v2 is faster than SOX", where, v2, sox)
+    yield Claim("v2 is faster than v1", where, v2, v1)
+    yield Claim("v3 is fastest (against v2; m n per pass)", where, v3, v2)
+    yield Claim("v3 is faster than SOX (m n per pass)", where, v3, sox)
+
+
+def _figure1() -> Iterator[Claim]:
+    for dataset in FIGURE1:
+        prefix = f"figure1/{dataset}"
+        yield from _of_methods(prefix, dataset, dataset == "cifar100")
+        by_n = f"{prefix}/{V3_BY_N}"
+        yield Claim("v3 is fastest (against v2; n per pass)", dataset, by_n, f"{prefix}/msvr-v2", first_x="charged_n")
+        yield Claim("v3 is faster than SOX (n per pass)", dataset, by_n, f"{prefix}/sox", first_x="charged_n")
+        for method in ("msvr-v1", "msvr-v2", "msvr-v3"):
+            text = f"(ours) {method} is better than SOX at equal oracle calls"
+            yield Claim(text, dataset, f"{prefix}/{method}", f"{prefix}/sox", x="oracle")
+        for method in ("msvr-v1", "msvr-v2", "msvr-v3"):
+            text = f"(ours) {method} is better than SOX at equal seconds"
+            yield Claim(text, dataset, f"{prefix}/{method}", f"{prefix}/sox", x="seconds")
+
+
+def _figure2() -> Iterator[Claim]:
+    for number in ("v1", "v2", "v3"):
+        variant = f"figure2/cifar100/variant-{number}"
+        yield Claim(
+            f"MSVR-{number} is better than Variant-{number}", "cifar100", f"figure1/cifar100/msvr-{number}", variant
+        )
+
+
+def _figure3() -> Iterator[Claim]:
+    for model in ("resnet34", "densenet121"):
+        yield from _of_methods(f"figure3/{model}", f"{model} on svhn", False)
+
+
+def _sizes() -> Iterator[Claim]:
+    """Per iteration, larger batches are better."""
+    for method in METHODS[1:]:
+        usual = f"figure1/fashion-mnist/{method}"
+        for figure, small, middle, large in (
+            ("figure4", "B1 = 2", "B1 = 5", "B1 = 9"),
+            ("figure5", "B2 = 32", "B2 = 64", "B2 = 128"),
+        ):
+            names = {label: f"{figure}/{method}/{label}" for label in (small, middle, large)}
+            names["B1 = 5"] = usual
+            names["B2 = 128"] = usual
+            for more, less in ((middle, small), (large, middle)):
+                text = f"{more} is better than {less} per iteration"
+                yield Claim(text, f"{method} on fashion-mnist", names[more], names[less], x="step")
+
+
+def _stems() -> Iterator[Claim]:
+    yield from _of_methods("stems/cifar10", "cifar10, small stem", False)
+
+
+def _free() -> Iterator[Claim]:
+    for label in FREE:
+        if label == "sox":
+            continue
+        for x in ("samples", "oracle", "seconds"):
+            text = f"(ours) {label} is better than SOX at equal {x}, all freely tuned"
+            yield Claim(text, "cifar10", f"free/cifar10/{label}", "free/cifar10/sox", x=x)
+
+
+def _pays(studies: Sequence[Study]) -> Iterator[Claim]:
+    panels = dict.fromkeys(study.panel for study in studies if study.figure == "pays")
+    for panel in panels:
+        for method in METHODS[1:]:
+            names = (f"pays/{panel}/{method}", f"pays/{panel}/sox")
+            yield Claim(f"(ours) {method} is better than SOX at equal samples", panel, *names)
+            yield Claim(f"(ours) {method} is better than SOX at equal oracle calls", panel, *names, x="oracle")
+        names = (f"pays/{panel}/{V3_BY_N}", f"pays/{panel}/sox")
+        yield Claim("(ours) msvr-v3 is better than SOX (n per pass)", panel, *names, first_x="charged_n")
+
+
+def claims_table(studies: Sequence[Study], progress: Progress) -> str:
+    """Markdown: claim, verdict, numbers."""
+    by_name = {study.name: study for study in studies}
+    lines = [
+        "| claim | where | verdict | F over F, 95 % interval | pairs of seeds | at | cost to the other's F |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for claim in all_claims(studies):
+        first = progress.reported(by_name[claim.first])
+        second = progress.reported(by_name[claim.second])
+        x = claim.x
+        if x == "seconds" and all("alone" in row["curve"] for row in (*first, *second)):
+            x = "alone"
+        found = compare(first, second, claim.first_x or x, x)
+        cells = [claim.text, claim.where, verdict(found, claim.kind), *_numbers(found, UNITS.get(x, x))]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _numbers(found: Comparison | None, x: str) -> list[str]:
+    if found is None:
+        return ["no runs", "0", "", ""]
+    text = f"{found.ratio:.3f}"
+    if found.low is not None and found.high is not None:
+        text += f" ({found.low:.3f} to {found.high:.3f})"
+    pairs = str(found.pairs)
+    if found.diverged:
+        pairs += f", {found.diverged} diverged"
+    cost = "not reached"
+    if found.cost is not None:
+        cost = f"{found.cost:.2f}"
+    return [text, pairs, f"{short(found.place, 4)} {x}", cost]
+
+
+def ends_table(studies: Sequence[Study], progress: Progress) -> str:
+    """Markdown: every curve's rates and where it ended."""
+    lines = [
+        "| study | point | seeds | F | F, all training data | F, evaluation mode | test macro AUROC | ms per step | steps |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for study in studies:
+        rows = progress.reported(study)
+        if not rows:
+            continue
+        finished = [row for row in rows if row["status"] == "finished"]
+        seeds = f"{len(finished)} of {len(study.seeds)}"
+        if len(finished) < len(rows):
+            seeds += f", {len(rows) - len(finished)} diverged"
+        cells = [study.name, point_text(progress, study), seeds]
+        cells += [_spread(finished, name, 4) for name in ("f", "f_whole", "f_eval", "auroc")]
+        cells += [_step_time(finished), str(study.base.steps)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def point_text(progress: Progress, study: Study) -> str:
+    """The tuned point in short."""
+    best = progress.best(study)
+    if best is None:
+        return ""
+    return ", ".join(f"{name} {value}" for name, value in best if value is not None)
+
+
+def _spread(rows: Sequence[Mapping[str, object]], name: str, digits: int) -> str:
+    values = [float(row[name]) for row in rows if row.get(name) is not None]  # type: ignore[arg-type]
+    if not values:
+        return ""
+    text = f"{statistics.fmean(values):.{digits}g}"
+    if len(values) > 1:
+        text += f" ± {statistics.stdev(values):.2g}"
+    return text
+
+
+def _step_time(rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
+    times = [1000 * row["curve"]["seconds"][-1] / row["curve"]["step"][-1] for row in rows]
+    return f"{statistics.median(times):.1f} ({rows[0]['workers']} side by side)"
+
+
+def missing_list(studies: Sequence[Study], progress: Progress) -> str:
+    """What is not there yet, study by study."""
+    lines = []
+    for study in studies:
+        done, runs = progress.counts(study)
+        if done == runs:
+            continue
+        seeds = len(progress.reported(study))
+        text = "not begun"
+        if done:
+            text = f"{done} of {runs} runs"
+        lines.append(f"- {study.name}: {text}; {seeds} of {len(study.seeds)} reported seeds")
+    if not lines:
+        return "Nothing."
+    return "\n".join(lines)

@@ -1,0 +1,275 @@
+"""Figures like the paper's from the runs that are there, and a page of claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.figures.claims import claims_table, ends_table, missing_list, point_text
+from benchmarks.figures.compare import path
+from benchmarks.figures.plan import BUDGET, FIGURE1, METHODS, V3_BY_N
+from benchmarks.figures.runs import Row
+from benchmarks.figures.sets import SETS
+from benchmarks.figures.studies import TUNING_SEED, Progress, Study
+from fcco.lab.figure import Panel, draw
+
+LABELS = {
+    "samples": "samples drawn (m n per full pass of v3, n where it says so)",
+    "oracle": "oracle calls: values of g and Jacobians, per sample",
+    "seconds": "seconds in steps, with other runs side by side",
+    "alone": "seconds in steps, by the time of a step with nothing beside it",
+    "step": "iterations",
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A study drawn in a panel under a label."""
+
+    label: str
+    study: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A figure: title, panels with their curves, and what they are drawn against."""
+
+    name: str
+    title: str
+    panels: tuple[tuple[str, tuple[Curve, ...]], ...]
+    axes: tuple[str, ...]
+
+
+def layouts(studies: Sequence[Study]) -> list[Layout]:
+    """Every figure."""
+    datasets = dict.fromkeys((*FIGURE1, *(s.panel for s in studies if s.figure == "figure1")))
+    costs = ("samples", "oracle", "seconds")
+    return [
+        Layout("figure1", "Figure 1: multi-task AUC", tuple(_methods(f"figure1/{d}", d) for d in datasets), costs),
+        Layout("figure2", "Figure 2: MSVR against its Variants", tuple(_variants()), ("samples", "oracle")),
+        Layout("figure3", "Figure 3: networks", tuple(_networks()), ("samples", "oracle")),
+        Layout("figure4", "Figure 4: blocks per step", tuple(_sizes("figure4", "B1", (2, 5, 9))), ("step",)),
+        Layout("figure5", "Figure 5: samples per block", tuple(_sizes("figure5", "B2", (32, 64, 128))), ("step",)),
+        Layout("stems", "Two stems on CIFAR-10", tuple(_stems()), ("samples",)),
+        Layout("free", "Freely tuned", tuple(_by_panel(studies, "free")), costs),
+        Layout("pays", "Where does variance reduction pay?", tuple(_by_panel(studies, "pays")), ("samples", "oracle")),
+    ]
+
+
+def _methods(prefix: str, title: str) -> tuple[str, tuple[Curve, ...]]:
+    return title, tuple(Curve(method, f"{prefix}/{method}") for method in (*METHODS, V3_BY_N))
+
+
+def _variants() -> Iterator[tuple[str, tuple[Curve, ...]]]:
+    for number in ("v1", "v2", "v3"):
+        original = Curve(f"msvr-{number}", f"figure1/cifar100/msvr-{number}")
+        yield f"cifar100: {number}", (original, Curve(f"variant-{number}", f"figure2/cifar100/variant-{number}"))
+
+
+def _networks() -> Iterator[tuple[str, tuple[Curve, ...]]]:
+    yield _methods("figure1/svhn", "svhn: resnet18")
+    for model in ("resnet34", "densenet121"):
+        yield _methods(f"figure3/{model}", f"svhn: {model}")
+
+
+def _sizes(figure: str, name: str, values: tuple[int, ...]) -> Iterator[tuple[str, tuple[Curve, ...]]]:
+    for method in METHODS[1:]:
+        curves = []
+        for value in values:
+            label = f"{name} = {value}"
+            study = f"{figure}/{method}/{label}"
+            if label in ("B1 = 5", "B2 = 128"):
+                study = f"figure1/fashion-mnist/{method}"
+            curves.append(Curve(label, study))
+        yield f"fashion-mnist: {method}", tuple(curves)
+
+
+def _stems() -> Iterator[tuple[str, tuple[Curve, ...]]]:
+    yield _methods("figure1/cifar10", "cifar10: torchvision's stem")
+    yield _methods("stems/cifar10", "cifar10: stem for small images")
+
+
+def _by_panel(studies: Sequence[Study], figure: str) -> Iterator[tuple[str, tuple[Curve, ...]]]:
+    own = [study for study in studies if study.figure == figure]
+    for panel in dict.fromkeys(study.panel for study in own):
+        yield panel, tuple(Curve(study.label, study.name) for study in own if study.panel == panel)
+
+
+def draw_all(studies: Sequence[Study], everything: Sequence[Study], rows: Mapping[str, Row], out: Path) -> list[Path]:
+    """Write every figure that has a curve, and claims.md."""
+    progress = Progress(everything, rows)
+    by_name = {study.name: study for study in everything}
+    figures = {study.figure for study in studies}
+    written = []
+    for layout in layouts(everything):
+        if layout.name not in figures:
+            continue
+        for axis in layout.axes:
+            target = out / f"{layout.name}-{axis}.png"
+            x = axis
+            if x == "seconds" and _all_timed(layout, by_name, progress):
+                x = "alone"
+            if _draw_one(layout, x, by_name, progress, target):
+                written.append(target)
+    page = out / "claims.md"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(claims_page(studies, progress), encoding="utf-8")
+    return [*written, page]
+
+
+def _all_timed(layout: Layout, studies: Mapping[str, Study], progress: Progress) -> bool:
+    """Whether every curve of a figure has the times of steps with nothing beside them."""
+    for _, curves in layout.panels:
+        for curve in curves:
+            if curve.study not in studies:
+                continue
+            if any("alone" not in row["curve"] for row in progress.reported(studies[curve.study])):
+                return False
+    return True
+
+
+def _draw_one(layout: Layout, x: str, studies: Mapping[str, Study], progress: Progress, target: Path) -> bool:
+    panels = []
+    wanted = 0
+    drawn = 0
+    for title, curves in layout.panels:
+        known = [curve for curve in curves if curve.study in studies]
+        wanted += len(known)
+        panel = _panel(title, known, x, studies, progress)
+        if panel is not None:
+            drawn += len(panel.runs)
+            panels.append(panel)
+    if not panels:
+        return False
+    note = _note(layout, studies, drawn, wanted)
+    draw(target, panels, x="x", x_label=LABELS[x], title=layout.title, note=note)
+    return True
+
+
+def _panel(
+    title: str, curves: Sequence[Curve], x: str, studies: Mapping[str, Study], progress: Progress
+) -> Panel | None:
+    runs = {}
+    drawn_as = {}
+    label_of_y = "F(w)"
+    dataset = ""
+    for curve in curves:
+        study = studies[curve.study]
+        dataset = study.base.config.dataset
+        rows = [row for row in progress.reported(study) if row["status"] == "finished"]
+        if not rows:
+            continue
+        label = f"{curve.label} ({_short_point(progress, study)}{_seeds(study, len(rows))})"
+        runs[label] = [_points(row, _column(x, curve)) for row in rows]
+        if curve.label in METHODS or curve.label.startswith("variant"):
+            drawn_as[label] = curve.label
+        if rows[0].get("optimum") is not None:
+            label_of_y = "F(w) - min F"
+    if not runs:
+        return None
+    note = SETS[dataset].note
+    if note:
+        title = f"{title}\n({note})"
+    return Panel(title, runs, drawn_as, y_label=label_of_y)
+
+
+def _column(x: str, curve: Curve) -> str:
+    """MSVR-v3 charged n per pass counts by another column."""
+    if curve.label == V3_BY_N:
+        return {"samples": "charged_n", "oracle": "oracle_n"}.get(x, x)
+    return x
+
+
+def _points(row: Row, x: str) -> list[dict[str, float | None]]:
+    return [{"x": place, "objective": f} for place, f in path(row, x)]
+
+
+def _short_point(progress: Progress, study: Study) -> str:
+    short = {"alpha": "a", "beta": "b", "weight_decay": "wd", "optimizer": "", "schedule": "", "nesterov": "n"}
+    parts = []
+    for name, value in progress.best(study) or ():
+        if value is None or value == "constant":
+            continue
+        parts.append(f"{short.get(name, name)} {value}".strip())
+    return " ".join(parts)
+
+
+def _seeds(study: Study, count: int) -> str:
+    if count == len(study.seeds):
+        return ""
+    return f"; {count} of {len(study.seeds)} seeds"
+
+
+PROTOCOL = (
+    "SHORTENED: {budget}, the same for all methods. Tuned per method {tuned}, by successive halving at seed {tuning_seed}, by F at the "
+    "end; mean ± one standard deviation over {seeds} other seeds."
+)
+DRAWN = (
+    "Drawn is F on a fixed choice of 5,000 training images (all of STL-10), in training mode over batches composed as in "
+    "training; c = 1, half of a task's samples are positives, SGD with constant step size unless it says otherwise, TF32, no "
+    "augmentation. I = m n/(B1 B2); a full pass of v3 is charged m n samples as the paper counts, or n; composed as in training "
+    "it costs about 2.2 n m/B1 evaluations here."
+)
+BUDGETS = f"{BUDGET / 1e6:g} million samples per run (CIFAR-100: 5 million)"
+PAPERS_GRID = "on the paper's grid"
+SIZES = (
+    "With BatchNorm F is a function of how batches are composed: each curve's F is that of its own batches; claims.md has all in "
+    f"evaluation mode, too. {DRAWN}"
+)
+#: Figure -> budget, what was searched, and what besides.
+NOTES = {
+    "figure1": (BUDGETS, PAPERS_GRID, DRAWN),
+    "figure2": (BUDGETS, PAPERS_GRID, DRAWN),
+    "figure3": (BUDGETS, "over the eight best points of ResNet18 (that one on the paper's grid)", DRAWN),
+    "figure4": ("equal steps", "at (B1, B2) = (5, 128) on the paper's grid", SIZES),
+    "figure5": ("equal steps", "at (B1, B2) = (5, 128) on the paper's grid", SIZES),
+    "stems": (BUDGETS, "over the eight best points of torchvision's stem (that one on the paper's grid)", DRAWN),
+    "free": (
+        BUDGETS,
+        "over 36 random points of a wide space (optimizer, schedule, rates, lag, clipping, gamma, zeta)",
+        DRAWN,
+    ),
+    "pays": (
+        "2,000 steps per run",
+        "over 45 points (36 for linear scores)",
+        "An MLP (256, 256) without BatchNorm, F on 5,000 training images; 'late': after 2,000 steps of SOX at lr 0.1. Linear scores: "
+        "double precision, F on all training data, 18,000 steps (v3: 6,000, a pass every 500), each 1.1 million samples where a "
+        "pass is charged n.",
+    ),
+}
+
+
+def _note(layout: Layout, studies: Mapping[str, Study], drawn: int, wanted: int) -> str:
+    own = [study for study in studies.values() if study.figure == layout.name]
+    budget, tuned, more = NOTES[layout.name]
+    if any(study.base.config.hidden == (32,) for study in own):
+        budget = "QUICK RUN, not the paper's protocol: a small MLP, a tiny grid, few steps"
+    seeds = " or ".join(str(count) for count in sorted({len(study.seeds) for study in own}))
+    text = PROTOCOL.format(budget=budget, tuned=tuned, tuning_seed=TUNING_SEED, seeds=seeds)
+    text = f"{text} {more}"
+    if drawn < wanted:
+        text += f"\nNOT COMPLETE: {drawn} of {wanted} curves have runs."
+    return text
+
+
+def claims_page(studies: Sequence[Study], progress: Progress) -> str:
+    """Markdown: claims, ends of curves, what is missing."""
+    return "\n\n".join(
+        [
+            "# Claims, by the runs that are there",
+            "F of the first over F of the second at equal cost (the largest that all runs reach), geometric mean over paired "
+            "seeds with the 95 % interval by Student's t. *Holds* (does not hold): the interval lies below (above) 1; close: within a "
+            "tenth. The last column is the share of that cost at which the first has reached the second's F. Claims marked (ours) "
+            "are not the paper's.",
+            claims_table(studies, progress),
+            "## Where every curve ended",
+            ends_table(studies, progress),
+            "## Not there yet",
+            missing_list(studies, progress),
+            "",
+        ]
+    )
+
+
+__all__ = ["claims_page", "draw_all", "layouts", "point_text"]
