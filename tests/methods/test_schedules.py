@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import fcco
-from fcco.methods import schedules, stages
+from fcco.methods import schedules
 
 SIZES = [(10, 2, 4, 1.0), (100, 5, 128, 3.0), (7, 7, 1, 2.0), (1000, 1, 1, 1.0)]
 
@@ -89,31 +89,6 @@ def test_rates_go_into_recipes_solver_and_scheduler():
     fresh.load_state_dict(scheduler.state_dict())
     fresh.step()
     assert fresh.optimizer.param_groups[0]["lr"] == rates.lr(5)
-
-
-def test_stages_of_v2_follow_the_spec():
-    m, b1, b2, c, mu = 6, 2, 4, 1.0, 0.5
-    plan = stages.stages_v2(m=m, b1=b1, b2=b2, c=c, mu=mu, gap=1.0, accuracy=0.5)
-    c0, first = 264 * c, max(2 * c / mu, 1.0)
-    assert len(plan) == math.ceil(math.log2(2 * first / 0.5))
-    for s, stage in enumerate(plan):
-        noise = b2 * mu * first / 2**s
-        assert stage.lr == pytest.approx(8 * b1 * math.sqrt(noise) / (m * c0**2))
-        assert stage.beta == pytest.approx(2 * noise / c0**2)
-        assert stage.alpha == pytest.approx(b1 * stage.beta / m)
-        steps = max(m * c0**2 / (b1 * mu * math.sqrt(noise)), m * c0**4 / (b1 * noise))
-        assert stage.steps == math.ceil(steps)
-    capped = stages.stages_v2(m=m, b1=b1, b2=10**6, c=c, mu=mu, gap=1.0, accuracy=0.5)
-    assert all(stage.beta <= 2 * 1089 * c / c0**2 * (1 + 1e-12) for stage in capped)
-
-
-def test_stages_of_v3_and_the_convex_weight():
-    plan = stages.stages_v3(m=6, n=10, b1=2, b2=2, c=1.0, mu=0.5, gap=1.0, accuracy=1.0)
-    rates = schedules.theorem_v3(m=6, n=10, b1=2, b2=2, c=1.0)
-    assert len(plan) == math.ceil(math.log2(2 * 146 / 0.5))
-    assert {(stage.lr, stage.alpha, stage.beta) for stage in plan} == {(rates.lr, rates.alpha, rates.beta)}
-    assert plan[0].steps == math.ceil(max(15, 6 * math.sqrt(10) / (0.5 * 2 * math.sqrt(2))))
-    assert stages.convex_mu(accuracy=0.1, distance=4.0) == pytest.approx(0.025)
 
 
 @pytest.mark.parametrize("name", ["theorem_v1", "theorem_v2"])
