@@ -122,7 +122,7 @@ def optimizer_of(objective, options):
     if rule is None:
         return torch.optim.SGD(objective.parameters(), lr=lr, weight_decay=options.get("mu", 0.0))
     rates = dataclasses.asdict(rule)  # beta, delta, amsgrad
-    return fcco.Adaptive(objective.parameters(), lr=lr, **rates)
+    return fcco.Adaptive(objective.parameters(), lr=lr, weight_decay=options.get("mu", 0.0), **rates)
 
 
 @dataclasses.dataclass

@@ -106,6 +106,9 @@ ADAPTIVE = [
     ("delta", -1e-8, ValueError),
     ("delta", INF, ValueError),
     ("amsgrad", "yes", TypeError),
+    ("weight_decay", -0.1, ValueError),
+    ("weight_decay", None, TypeError),
+    ("capturable", 1, TypeError),
 ]
 
 

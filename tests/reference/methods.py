@@ -86,7 +86,7 @@ class Probe:
 class Adaptive:
     """h' = (1-b')h' + b' z^2;  h = h' or, AMSGrad style, max(h, h');  w -= lr z / (sqrt(h) + delta)."""
 
-    beta: float
+    beta: float  # or a function of the step
     delta: float
     amsgrad: bool = False
 
@@ -249,7 +249,8 @@ def moved(state, direction, eta, adaptive, mu):
         return state.w - eta * direction
     if state.h is None:
         state.h, state.h_prime = np.zeros_like(direction), np.zeros_like(direction)
-    state.h_prime = (1 - adaptive.beta) * state.h_prime + adaptive.beta * direction**2
+    beta = at(adaptive.beta, state.t + 1)
+    state.h_prime = (1 - beta) * state.h_prime + beta * direction**2
     state.h = np.maximum(state.h, state.h_prime) if adaptive.amsgrad else state.h_prime
     return state.w - eta * direction / (np.sqrt(state.h) + adaptive.delta)
 

@@ -246,7 +246,5 @@ def _optimizer(config: TrainConfig, objective: nn.Module) -> torch.optim.Optimiz
     if config.optimizer == "adam":
         return torch.optim.Adam(parameters, lr=config.lr, weight_decay=config.weight_decay)
     if config.optimizer == "adaptive":
-        if config.weight_decay:
-            raise LabError("--weight-decay is for sgd and adam; the adaptive form has none")
-        return fcco.Adaptive(parameters, lr=config.lr)
+        return fcco.Adaptive(parameters, lr=config.lr, weight_decay=config.weight_decay)
     return torch.optim.SGD(parameters, lr=config.lr, weight_decay=config.weight_decay)
