@@ -95,3 +95,31 @@ def test_rates_go_into_recipes_solver_and_scheduler():
 def test_blocks_a_step_cannot_exceed_blocks(name):
     with pytest.raises(ValueError, match="b1 must be at most m = 3, got 4"):
         getattr(schedules, name)(m=3, b1=4, b2=1, c=1.0)
+
+
+# C_f, L_f, C_g, L_g, sigma, and the term that is the largest there
+CONSTANTS = [
+    ((0.1, 0.1, 0.1, 0.1, 0.1), 1.0),
+    ((0.1, 0.1, 3.0, 0.0, 0.1), 3.0**2),  # C_g^2
+    ((2.0, 0.5, 1.0, 4.0, 0.1), (2.0 * 4.0 + 1.0**2 * 0.5) ** 2),  # L_F^2, with C_f to the first power
+    ((0.1, 0.1, 0.1, 0.1, 5.0), 5.0**2),  # sigma^2
+    ((0.1, 4.0, 0.5, 0.0, 3.0), (4.0 * 0.5 * 3.0) ** 2),  # L_f^2 C_g^2 sigma^2
+    ((2.0, 0.1, 1.0, 0.1, 3.0), 2.0**2 * (3.0**2 + 1.0**2)),  # C_f^2 (sigma^2 + C_g^2)
+]
+
+
+@pytest.mark.parametrize(("constants", "largest"), CONSTANTS)
+def test_the_constant_of_the_theorems(constants, largest):
+    names = ("c_f", "l_f", "c_g", "l_g", "sigma")
+    assert fcco.theorem_constant(**dict(zip(names, constants, strict=True))) == pytest.approx(largest)
+
+
+def test_the_constant_of_the_theorems_against_the_papers_list():
+    """The ten terms of Appendix A.4, written out again, over random numbers."""
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(200):
+        f, lf, g, lg, s = (3 * torch.rand(5, generator=generator, dtype=torch.float64)).tolist()
+        smooth = f * lg + g * g * lf
+        both = [lf**2 * g**2, lg**2 * f**2, lf**2 * g**4, lf**2 * g**2 * s**2, f**2 * (s**2 + g**2)]
+        expected = max([1.0, g**2, smooth**2, f**2 * g**2, s**2, *both])
+        assert schedules.theorem_constant(c_f=f, l_f=lf, c_g=g, l_g=lg, sigma=s) == pytest.approx(expected)
