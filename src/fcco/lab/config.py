@@ -78,7 +78,7 @@ class TrainConfig:
     positive_fraction: float = 0.5
     """Share of positives among them."""
     loss: Literal["squared-hinge", "square"] = "squared-hinge"
-    """Surrogate of the difference of the class means."""
+    """Surrogate of the difference of the class means; with square F is the pairwise square loss."""
     margin: float = 1.0
     """The surrogate's margin c."""
     trained_centers: bool = True

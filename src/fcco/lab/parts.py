@@ -188,7 +188,7 @@ def _objective(config: TrainConfig, model: nn.Module, data: Tasks) -> MultiTaskA
     if config.loss == "squared-hinge":
         loss = SquaredHinge(margin=config.margin, scale=0.5)
     else:
-        loss = Square(margin=config.margin, scale=0.5)
+        loss = Square(margin=config.margin)  # not halved: so F is the pairwise square loss
     return MultiTaskAUC(
         model,
         data,
