@@ -105,6 +105,8 @@ def recipe(name, options):
         arguments["nesterov"] = options["nesterov"]
     if options.get("lag") is not None:
         arguments["lag"] = options["lag"]
+    if "zeta" in options:
+        arguments["zeta"] = options["zeta"]
     return fcco.METHODS[name](**arguments)
 
 

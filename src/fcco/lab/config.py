@@ -20,7 +20,7 @@ Config = TypeVar("Config")
 
 OPTIMIZERS = ("sgd", "adam", "adaptive")
 SCHEDULES = ("constant", "cosine", "linear", "step")
-RATES = ("alpha", "beta", "gamma", "theta", "rate", "lag", "period", "importance")
+RATES = ("alpha", "beta", "gamma", "zeta", "theta", "rate", "lag", "period", "importance")
 RECIPE_NAMES = {"rate": "step"}  # where a recipe's argument has another name than the field here
 
 
@@ -49,6 +49,8 @@ class TrainConfig:
     """Rate of the tracked u; None: 0.5."""
     gamma: float | None = None
     """Weight of MSVR's correction; None: the paper's formula."""
+    zeta: float | None = None
+    """How much of STORM's correction of z MSVR-v2 takes, from 0 (momentum) to 1; None: all of it, the paper's."""
     theta: float | None = None
     """Extrapolation of alexr; None: the method's default."""
     rate: float | None = None
