@@ -23,7 +23,7 @@ def test_the_pl_problem_is_pl_and_not_convex():
     assert float(problem.gradient(best).norm()) < 1e-12
     w = best + 4.0 * torch.randn(20_000, problem.d, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     share = problem.gradient(w).square().sum(-1) / (2 * problem.value(w))
-    assert float(share.min()) > 0.005  # ||grad F||^2 >= 2 mu (F - F*)
+    assert float(share.min()) > 0.001  # ||grad F||^2 >= 2 mu (F - F*)
     line = best.repeat(400, 1)
     line[:, 0] += torch.linspace(-4.0, 4.0, 400, dtype=torch.float64)
     bends = torch.diff(problem.value(line), n=2)
@@ -34,7 +34,7 @@ def test_closed_form_of_the_pl_problem():
     problem = problems.separate(6, n=4)
     w = torch.linspace(-1, 2, problem.d, dtype=torch.float64).requires_grad_()
     g = (problem.linear @ w) + problem.offset
-    value = (g.square() + 3 * g.sin().square()).mean()
+    value = (g.square() + 3 * g.sin().square()).mean() / 4
     (gradient,) = torch.autograd.grad(value, w)
     torch.testing.assert_close(problem.value(w.detach()), value.detach(), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(problem.gradient(w.detach()), gradient, rtol=1e-12, atol=1e-12)
@@ -74,15 +74,17 @@ def test_norms_of_the_remarks_in_small():
     remarks.norms(TINY, outcome)
     found = [name for name, _ in names(outcome)]
     assert found == [
-        "adaptive MSVR-v2, Adam style",
-        "adaptive MSVR-v2, AMSGrad style",
-        "MSVR-v1-SP (late)",
-        "MSVR-v2-SP",
+        "adaptive MSVR-v2, Adam style, delta = 1",
+        "adaptive MSVR-v2, Adam style, delta = 0.1",
+        "adaptive MSVR-v2, AMSGrad style, delta = 1",
+        "adaptive MSVR-v2, AMSGrad style, delta = 0.1",
+        "MSVR-v1 (late) with SP",
+        "MSVR-v2 with SP",
         "all blocks probed (SOX with B1 = m, the baseline)",
         "SOX",
     ]
     assert all(math.isfinite(row.value) for row in outcome.rows)
-    every = outcome.curves[4]
+    every = outcome.curves[-1]
     assert every.x == [TINY.m * steps for steps in TINY.stationarity().horizons()]  # all blocks are paid for
 
 

@@ -69,13 +69,13 @@ class Kinked(Outer):
 
 @final
 class Rippled(Outer):
-    """u^2 + 3 sin^2 u: not convex, with one stationary point, and PL."""
+    """(u^2 + 3 sin^2 u)/4: not convex, with one stationary point, and PL."""
 
     def value(self, u: Tensor) -> Tensor:
-        return u * u + 3.0 * u.sin().square()
+        return 0.25 * u * u + 0.75 * u.sin().square()
 
     def slope(self, u: Tensor) -> Tensor:
-        return 2.0 * u + 3.0 * (2.0 * u).sin()
+        return 0.5 * u + 0.75 * (2.0 * u).sin()
 
 
 class Draw(NamedTuple):
@@ -254,7 +254,7 @@ def paired(
 def separate(m: int, *, d: int = 4, n: int | None = None) -> Problem:
     """A PL problem that is not convex, with its optimum w* = (1, ..., 1) and F* = 0.
 
-        g_i(w) = a_i (w_j - w*_j),    f(u) = u^2 + 3 sin^2 u
+        g_i(w) = a_i (w_j - w*_j),    f(u) = (u^2 + 3 sin^2 u)/4
 
     Block i belongs to coordinate j = i mod d, with a_i from 0.5 to 1.5. F is a sum of functions of one coordinate
     each, whose slopes vanish at w* alone.

@@ -86,7 +86,6 @@ class Case:
 
     Args:
         method: None: the form's own.
-        scale: of the step sizes of the grid.
     """
 
     form: Form
@@ -94,7 +93,6 @@ class Case:
     method: str | None = None
     radius: float | None = None
     adaptive: Scaling | None = None
-    scale: float = 1.0
 
     def setting(self, plan: Plan) -> Setting:
         """On the non-convex problem."""
@@ -104,14 +102,18 @@ class Case:
                        self.adaptive)  # fmt: skip
 
 
-def theorem(plan: Plan, case: Case, marks: list[int]) -> tuple[Constants, Found]:
-    """Tuned constants, and what the marked steps found."""
-    form, sizes, setting = case.form, case.sizes, case.setting(plan)
-    etas, alphas, betas = GRIDS[form]
-    candidates = [Constants(*map(float, c)) for c in itertools.product(case.scale * etas, alphas, betas)]
-    tuning = travel(setting, [forms.decaying(form, sizes, c, plan.horizon) for c in candidates])
-    chosen = candidates[fit.best(norms_at(tuning, [plan.horizon]).means[0].mean(-1))]
-    return chosen, norms_at(travel(setting, [forms.decaying(form, sizes, chosen, marks[-1])]), marks)
+def tune(plan: Plan, case: Case) -> Constants:
+    """The constants of the grid that are best at the first horizon."""
+    form, sizes = case.form, case.sizes
+    candidates = [Constants(*map(float, c)) for c in itertools.product(*GRIDS[form])]
+    journey = travel(case.setting(plan), [forms.decaying(form, sizes, c, plan.horizon) for c in candidates])
+    return candidates[fit.best(norms_at(journey, [plan.horizon]).means[0].mean(-1))]
+
+
+def follow(plan: Plan, case: Case, constants: Constants, marks: list[int]) -> Found:
+    """What the marked steps found at the theorem's rates with these constants."""
+    stages = forms.decaying(case.form, case.sizes, constants, marks[-1])
+    return norms_at(travel(case.setting(plan), [stages]), marks)
 
 
 def theorem_v3(plan: Plan) -> tuple[float, Found]:
@@ -169,7 +171,9 @@ def run(quick: bool, seeds: int) -> Outcome:
     outcome = Outcome(settings=asdict(plan))
     tuned: dict[str, dict[str, float]] = {}
     for form, (m, claim) in CASES.items():
-        constants, found = theorem(plan, Case(form, Sizes(m)), plan.horizons())
+        case = Case(form, Sizes(m))
+        constants = tune(plan, case)
+        found = follow(plan, case, constants, plan.horizons())
         tuned[form] = constants._asdict() | {"m": m}
         _add_theorem(outcome, plan, form, found, claim)
         if form is not Form.V1_EARLY:  # whose alpha goes as T^(-1/3): no bound of its error is below T^(-1/6)
