@@ -55,8 +55,8 @@ _EARLY = (
     "The mean over the run holds the first steps, where alpha is not small; the slope comes nearer with T (last two)."
 )
 _SCALED = (
-    "While |z| is above delta the step is eta/(|z| + delta) in effect, which grows as |z| falls and undoes the decay of "
-    "eta. With delta = 1, or in AMSGrad style, where h does not fall, the slope is v2's own."
+    "While |z| is above delta the step is eta/(|z| + delta) in effect, which grows as |z| falls and undoes the decay "
+    "of eta. With delta = 1, or in AMSGrad style, where h does not fall, the slope is v2's own."
 )
 _OPEN = "Not resolved: the interval holds both sides."
 _CONSTANTS = (
