@@ -94,9 +94,13 @@ def decline(plan: Plan, point: Point, etas: Sequence[float], level: float, steps
 
 
 def tune(plan: Plan, point: Point) -> tuple[float, float]:
-    """The constant of eta that is best at the first horizon, and the level that it reaches."""
+    """The constant of eta that is best at the first horizon, and the level that it reaches.
+
+    The horizon grows as the theorem says, so that every line starts from runs that have settled.
+    """
     constants = np.geomspace(0.1, 10, 2 * plan.etas - 1)
-    _, roots = decline(plan, point, (constants * point.eta).tolist(), 0.0, plan.horizon)
+    longer = max(1.0, Point(plan.ms[0], plan.ns[0]).eta / point.eta)
+    _, roots = decline(plan, point, (constants * point.eta).tolist(), 0.0, round(plan.horizon * longer))
     last = roots[-1].mean(-1)
     best = fit.best(last)
     return float(constants[best]), float(last[best])

@@ -29,6 +29,7 @@ from fcco.methods import Method
 from fcco.methods.stages import Stage
 
 RADIUS = 3.0  # C_F of the single-point runs: above every ||grad F|| on the way
+EVERY = "all blocks probed (SOX with B1 = m, the baseline)"
 NORMS = ("samples", "||grad F||, mean over the run")
 GAPS = ("samples", "F - F*")
 
@@ -95,7 +96,7 @@ def norms(plan: Plan, outcome: Outcome) -> None:
         _follow(outcome, inner, f"{form} with SP", case, constants, claim)
     every = stationarity.Case(Form.SOX, Sizes(plan.m, b1=plan.m))
     constants = stationarity.tune(inner, every)
-    _follow(outcome, inner, "all blocks probed (SOX with B1 = m, the baseline)", every, constants, -1 / 4)
+    _follow(outcome, inner, EVERY, every, constants, -1 / 4, "mean norm, all blocks probed")
     _against_all_blocks(outcome, inner, every, constants)
 
 
@@ -106,10 +107,11 @@ def _follow(
     case: stationarity.Case,
     constants: Constants,
     claim: float,
+    panel: str = "mean norm",
 ) -> None:
     found = stationarity.follow(plan, case, constants, plan.horizons())
     outcome.settings[f"constants of {name}"] = constants._asdict()
-    _add(outcome, name, "mean norm", found.samples, found.means[:, 0], claim, NORMS, "mean norm")
+    _add(outcome, name, "mean norm", found.samples, found.means[:, 0], claim, NORMS, panel)
 
 
 def _against_all_blocks(
