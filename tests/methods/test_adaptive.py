@@ -158,13 +158,15 @@ def test_a_captured_step_reads_nothing_on_the_host_and_keeps_its_tensors():
     group["beta"] = torch.zeros((), device="meta")
     with pytest.raises(Exception, match="meta"):
         float(group["lr"])
-    kept = []
+    kept, groups = [], []
     for _ in range(2):
         w.grad = torch.zeros(3, device="meta")
         optimizer.step()
         kept.append({name: id(value) for name, value in optimizer.state[w].items()})
+        groups.append({name: id(value) for name, value in group.items()})
     assert kept[0] == kept[1]
     assert set(kept[0]) == {"average", "largest"}
+    assert groups[0] == groups[1]  # nothing that a look at the groups would take for a change
 
 
 def test_torchs_schedulers_write_into_the_tensor():

@@ -99,11 +99,12 @@ class Adaptive(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._follow_schedules()
-        for group in self.param_groups:
+        for group, schedule in zip(self.param_groups, self._schedules, strict=True):
             for p in group["params"]:
                 if p.grad is not None:
                     _update(p, p.grad, self.state[p], group)
-            group["steps"] += 1
+            if callable(schedule):
+                group["steps"] += 1  # for its sake alone: without one a step writes into tensors only
         return loss
 
     def _follow_schedules(self) -> None:
