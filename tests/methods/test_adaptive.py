@@ -185,7 +185,8 @@ def test_torchs_schedulers_write_into_the_tensor():
     [
         ({"lr": torch.tensor(0.1)}, TypeError, "lr must be a number"),
         ({"beta": torch.tensor(0.1)}, TypeError, "beta must be a number"),
-        ({"lr": torch.ones(2), "capturable": True}, ValueError, r"lr must be a tensor of one element.*\(2,\)"),
+        ({"lr": torch.ones(2), "capturable": True}, ValueError, r"lr must be .* a tensor of shape \(\), got .*\(2,\)"),
+        ({"beta": torch.ones(1), "capturable": True}, ValueError, r"beta must be .*got one of shape \(1,\)"),
         ({"lr": torch.tensor(-1.0), "capturable": True}, ValueError, "lr must be >= 0, got -1"),
         ({"beta": torch.tensor(1.5), "capturable": True}, ValueError, r"beta must be in \(0, 1\], got 1\.5"),
         ({"beta": lambda t: 0.1, "capturable": True}, ValueError, "beta must be a number or a tensor"),

@@ -27,14 +27,15 @@ class Adaptive(Optimizer):
 
     Args:
         params: as for every torch optimizer.
-        lr: eta; with ``capturable`` also a tensor of one element.
+        lr: eta; with ``capturable`` also a tensor of shape ().
         beta: b', in (0, 1]: a number or a function of the step t = 1, 2, ...; with ``capturable`` a number or a tensor
-            of one element.
+            of shape ().
         delta: > 0.
         amsgrad: AMSGrad style (the maximum) instead of Adam style.
         weight_decay: mu.
-        capturable: for steps captured as a CUDA graph: ``lr`` and ``beta`` may be tensors, which no step reads
-            on the host, so that writing into them (``lr.fill_(...)``, as torch's schedulers do) reaches later replays.
+        capturable: for steps captured as a CUDA graph: ``lr`` and ``beta`` may be tensors (on the parameters' device),
+            which no step reads on the host; writing into them (``lr.fill_(...)``, as torch's schedulers do) reaches
+            later replays.
 
     Example:
         >>> w = torch.nn.Parameter(torch.tensor([1.0]))
@@ -100,9 +101,9 @@ class Adaptive(Optimizer):
                 loss = closure()
         self._follow_schedules()
         for group, schedule in zip(self.param_groups, self._schedules, strict=True):
-            for p in group["params"]:
-                if p.grad is not None:
-                    _update(p, p.grad, self.state[p], group)
+            params = [p for p in group["params"] if p.grad is not None]
+            if params:
+                _update(params, [p.grad for p in params], [self.state[p] for p in params], group)
             if callable(schedule):
                 group["steps"] += 1  # for its sake alone: without one a step writes into tensors only
         return loss
@@ -132,32 +133,46 @@ def _check_number(name: str, value: Any, check: checks.Check, capturable: bool) 
             )
         at(value, 1, name, check)
     elif capturable and isinstance(value, Tensor):
-        if value.numel() != 1:
-            raise ValueError(f"{name} must be a tensor of one element, got one of shape {tuple(value.shape)}")
+        if value.dim() != 0:
+            raise ValueError(f"{name} must be a number or a tensor of shape (), got one of shape {tuple(value.shape)}")
         check(name, float(value))  # read here once, and never in a step
     else:
         check(name, value)
 
 
-def _update(p: Tensor, z: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> None:
-    if not state:
-        state["average"] = torch.zeros_like(p)
-        if group["amsgrad"]:
-            state["largest"] = torch.zeros_like(p)
+def _update(params: list[Tensor], z: list[Tensor], states: list[dict[str, Tensor]], group: dict[str, Any]) -> None:
+    """One step of a group's parameters, a few kernels for all of them."""
+    for p, state in zip(params, states, strict=True):
+        if not state:
+            state["average"] = torch.zeros_like(p)
+            if group["amsgrad"]:
+                state["largest"] = torch.zeros_like(p)
+    direction = z
     if group["weight_decay"]:
-        z = z.add(p, alpha=group["weight_decay"])  # z itself stays in p.grad as it is
-    h = _averaged(state["average"], z, group["beta"])
+        direction = torch._foreach_add(z, params, alpha=group["weight_decay"])  # z itself stays in p.grad as it is
+    h = [state["average"] for state in states]
+    _average(h, direction, group["beta"])
     if group["amsgrad"]:
-        h = torch.maximum(state["largest"], h, out=state["largest"])
+        largest = [state["largest"] for state in states]
+        torch._foreach_maximum_(largest, h)
+        h = largest
+    scale = torch._foreach_sqrt(h)
+    torch._foreach_add_(scale, group["delta"])
     lr = group["lr"]
     if isinstance(lr, Tensor):
-        p.sub_(z.div(h.sqrt().add_(group["delta"])).mul_(lr))
+        step = torch._foreach_div(direction, scale)
+        torch._foreach_mul_(step, lr)
+        torch._foreach_sub_(params, step)
     else:
-        p.addcdiv_(z, h.sqrt().add_(group["delta"]), value=-lr)
+        torch._foreach_addcdiv_(params, direction, scale, value=-lr)
 
 
-def _averaged(average: Tensor, z: Tensor, beta: float | Tensor) -> Tensor:
+def _average(average: list[Tensor], z: list[Tensor], beta: float | Tensor) -> None:
     """h' = (1 - b') h' + b' z^2, in place."""
+    torch._foreach_mul_(average, 1 - beta)
     if isinstance(beta, Tensor):
-        return average.mul_(1 - beta).add_(z.square().mul_(beta))
-    return average.mul_(1 - beta).addcmul_(z, z, value=beta)
+        squares = torch._foreach_mul(z, z)
+        torch._foreach_mul_(squares, beta)
+        torch._foreach_add_(average, squares)
+    else:
+        torch._foreach_addcmul_(average, z, z, value=beta)
