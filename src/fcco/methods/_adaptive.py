@@ -149,7 +149,7 @@ def _update(params: list[Tensor], z: list[Tensor], states: list[dict[str, Tensor
                 state["largest"] = torch.zeros_like(p)
     direction = z
     if group["weight_decay"]:
-        direction = torch._foreach_add(z, params, alpha=group["weight_decay"])  # z itself stays in p.grad as it is
+        direction = list(torch._foreach_add(z, params, alpha=group["weight_decay"]))  # z stays in p.grad as it is
     h = [state["average"] for state in states]
     _average(h, direction, group["beta"])
     if group["amsgrad"]:
