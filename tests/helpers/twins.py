@@ -105,6 +105,8 @@ def recipe(name, options):
         arguments["nesterov"] = options["nesterov"]
     if options.get("lag") is not None:
         arguments["lag"] = options["lag"]
+    if "zeta" in options:
+        arguments["zeta"] = options["zeta"]
     return fcco.METHODS[name](**arguments)
 
 
@@ -122,7 +124,7 @@ def optimizer_of(objective, options):
     if rule is None:
         return torch.optim.SGD(objective.parameters(), lr=lr, weight_decay=options.get("mu", 0.0))
     rates = dataclasses.asdict(rule)  # beta, delta, amsgrad
-    return fcco.Adaptive(objective.parameters(), lr=lr, **rates)
+    return fcco.Adaptive(objective.parameters(), lr=lr, weight_decay=options.get("mu", 0.0), **rates)
 
 
 @dataclasses.dataclass

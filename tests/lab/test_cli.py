@@ -59,7 +59,7 @@ def line(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 2) -> str:
     (["train", "--steps", "0"], "--steps must be >= 1"),
     (["train", "--device", "quantum"], "--device quantum"),
     (["train", "--model", "resnet18", "--stem", "large"], "large"),
-    (["train", "--optimizer", "adaptive", "--weight-decay", "1"], "--weight-decay"),
+    (["train", "--optimizer", "adaptive", "--weight-decay", "-1"], "--weight-decay"),
     (["train", "--config", "nowhere.toml"], "nowhere.toml"),
     (["train", "--resume", "nowhere"], "no run to resume in nowhere"),
     (["demo", "--seeds", "0"], "--seeds must be at least 1, got 0"),

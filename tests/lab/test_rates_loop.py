@@ -6,7 +6,7 @@ import torch
 import fcco
 from fcco.lab.rates import forms, journeys, problems
 from fcco.lab.rates.forms import Constants, First, Form, Sizes
-from fcco.lab.rates.loop import Loop
+from fcco.lab.rates.loop import Loop, Scaling
 from fcco.methods import stages
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -55,9 +55,11 @@ def everything(problem):
     return [(torch.arange(problem.m), linear, offset)]
 
 
-def solver_of(problem, w1, method, *, lr=0.05, mu=0.0, normalize=False, radius=None):
+def solver_of(problem, w1, method, *, lr=0.05, mu=0.0, normalize=False, radius=None, adaptive=None):
     twin = Twin(problem, w1)
     optimizer = torch.optim.SGD(twin.parameters(), lr=lr, weight_decay=mu)
+    if adaptive is not None:
+        optimizer = fcco.Adaptive(twin.parameters(), lr=lr, weight_decay=mu, **adaptive._asdict())
     return fcco.Solver(
         twin, optimizer, method, normalize=normalize, radius=radius, full_pass=lambda: everything(problem)
     )
@@ -85,6 +87,22 @@ def test_loop_is_the_solver(name, normalize):
         report = solver.step(draw.blocks[0], draw.linear[0].unsqueeze(1), draw.offset[0])
         assert gap(loop, solver) < 1e-12
     assert loop.samples == report.samples
+
+
+@pytest.mark.parametrize("amsgrad", [False, True])
+@pytest.mark.parametrize("name", ["sox", "msvr-v2", "msvr-v1-sp", "msvr-v3"])
+def test_loop_is_the_solver_with_adaptive_steps_and_a_radius(name, amsgrad):
+    problem, w1, mu, radius = problems.curved(7, n=6), torch.ones(5, dtype=torch.float64), 0.1, 0.8
+    method, adaptive = fcco.METHODS[name](**RECIPES[name]), Scaling(beta=0.2, delta=0.3, amsgrad=amsgrad)
+    loop = Loop(problem, [method], [0.05], w1, seeds=1, mu=[mu], radius=radius, adaptive=adaptive)
+    solver = solver_of(problem, w1, method, mu=mu, radius=radius, adaptive=adaptive)
+    clipped = 0
+    for _, draw in zip(range(60), problem.draws([3], 2, 1), strict=False):
+        loop.step(draw, samples=2)
+        solver.step(draw.blocks[0], draw.linear[0].unsqueeze(1), draw.offset[0])
+        assert gap(loop, solver) < 1e-12
+        clipped += int(float(loop.z.norm()) > 0.999 * radius)
+    assert 0 < clipped < 60
 
 
 def test_lanes_are_independent_runs():

@@ -27,6 +27,7 @@ from fcco.lab.parts import build
 from fcco.lab.runs import RunFolder, read_rows
 from fcco.lab.train import train
 from fcco.lab.weights import load_model
+from fcco.objectives import MultiTaskAUC
 
 SMALL = TrainConfig(
     hidden=(16,), samples=16, steps=30, eval_every=7, tensorboard=False, threads=1, method="msvr-v2"
@@ -43,6 +44,24 @@ def figures(path: Path) -> list[dict[str, Any]]:
 def weights(path: Path) -> list[bytes]:
     """Every trained number, as bytes."""
     return [tensor.numpy().tobytes() for tensor in load_model(path).state_dict().values()]
+
+
+@pytest.mark.parametrize("trained_centers", [True, False])
+def test_the_square_loss_of_the_command_line_is_the_pairwise_one(trained_centers: bool) -> None:
+    parts = build(replace(SMALL, loss="square", margin=0.7, trained_centers=trained_centers))
+    objective = parts.solver.objective
+    assert isinstance(objective, MultiTaskAUC)
+    x, y = parts.data.x_train, parts.data.y_train
+    with torch.no_grad():
+        h = objective.model(x).double()
+        losses = []
+        for t in range(objective.num_tasks):
+            high, low = h[y == t, t], h[y != t, t]
+            losses.append((0.7 + low.unsqueeze(0) - high.unsqueeze(1)).square().mean())
+            if objective.a is not None and objective.b is not None:
+                objective.a[t], objective.b[t] = high.mean(), low.mean()
+    expected = float(torch.stack(losses).mean())
+    assert parts.solver.diagnose().value == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("method", ["sox", "msvr-v3", "bspiderboost", "soap", "scent", "output-memory"])

@@ -66,6 +66,13 @@ BAD = {  # argument: (value, error, what the message says beside the name)
     ],
 }
 BAD |= {
+    "zeta": [
+        (-0.1, ValueError, "got -0.1"),
+        (1.1, ValueError, "got 1.1"),
+        (NAN, ValueError, "got nan"),
+        (None, TypeError, "None"),
+        (True, TypeError, "True"),
+    ],
     "nesterov": [
         ("yes", TypeError, "'yes'"),
         (1, TypeError, "1"),

@@ -25,7 +25,7 @@ def test_every_recipe_has_defaults(name):
 
 @pytest.mark.parametrize("name", TABLE)
 def test_the_table_knows_every_rate(name):
-    known = {*TABLE[name].rates, "lag", "nesterov", "importance", "cap", "balance", "refresh", "renewal"}
+    known = {*TABLE[name].rates, "lag", "nesterov", "zeta", "importance", "cap", "balance", "refresh", "renewal"}
     parameters = inspect.signature(fcco.METHODS[name]).parameters
     assert set(TABLE[name].rates) <= set(parameters) <= known
     assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters.values())

@@ -29,14 +29,16 @@ MAKERS = {
     "stages_v2": (stages.stages_v2, V1 | PL),
     "stages_v3": (stages.stages_v3, V3 | PL),
     "convex_mu": (stages.convex_mu, {"accuracy": 0.1, "distance": 2.0}),
+    "theorem_constant": (schedules.theorem_constant, dict.fromkeys(("c_f", "l_f", "c_g", "l_g", "sigma"), 1.0)),
 }
 COUNT = [(0, ValueError), (-2, ValueError), (2.0, TypeError), (NAN, TypeError), ("2", TypeError), (None, TypeError)]
 POSITIVE = [(0.0, ValueError), (-1.0, ValueError), (NAN, ValueError), (INF, ValueError), ("1", TypeError)]
+NOT_NEGATIVE = [(-1.0, ValueError), (NAN, ValueError), ("1", TypeError)]
 NUMBERS = {
     **dict.fromkeys(("m", "n", "b1", "b2", "horizon"), COUNT),
     **dict.fromkeys(("mu", "accuracy", "distance", "smoothness"), POSITIVE),
     "c": [*POSITIVE, (0.5, ValueError)],
-    "gap": [(-1.0, ValueError), (NAN, ValueError), ("1", TypeError)],
+    **dict.fromkeys(("gap", "c_f", "l_f", "c_g", "l_g", "sigma"), NOT_NEGATIVE),
 }
 MADE = [
     pytest.param(name, argument, value, error, id=f"{name}-{argument}-{value}")
@@ -54,7 +56,7 @@ def test_schedule_argument(name, argument, value, error):
         make(**arguments | {argument: value})
 
 
-@pytest.mark.parametrize("name", [name for name in MAKERS if name != "convex_mu"])
+@pytest.mark.parametrize("name", [name for name in MAKERS if "b1" in MAKERS[name][1]])
 def test_more_blocks_a_step_than_there_are(name):
     make, arguments = MAKERS[name]
     with pytest.raises(ValueError, match="b1 must be at most m = 10, got 11"):
@@ -106,6 +108,9 @@ ADAPTIVE = [
     ("delta", -1e-8, ValueError),
     ("delta", INF, ValueError),
     ("amsgrad", "yes", TypeError),
+    ("weight_decay", -0.1, ValueError),
+    ("weight_decay", None, TypeError),
+    ("capturable", 1, TypeError),
 ]
 
 

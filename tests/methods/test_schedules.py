@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import fcco
-from fcco.methods import schedules, stages
+from fcco.methods import schedules
 
 SIZES = [(10, 2, 4, 1.0), (100, 5, 128, 3.0), (7, 7, 1, 2.0), (1000, 1, 1, 1.0)]
 
@@ -91,32 +91,35 @@ def test_rates_go_into_recipes_solver_and_scheduler():
     assert fresh.optimizer.param_groups[0]["lr"] == rates.lr(5)
 
 
-def test_stages_of_v2_follow_the_spec():
-    m, b1, b2, c, mu = 6, 2, 4, 1.0, 0.5
-    plan = stages.stages_v2(m=m, b1=b1, b2=b2, c=c, mu=mu, gap=1.0, accuracy=0.5)
-    c0, first = 264 * c, max(2 * c / mu, 1.0)
-    assert len(plan) == math.ceil(math.log2(2 * first / 0.5))
-    for s, stage in enumerate(plan):
-        noise = b2 * mu * first / 2**s
-        assert stage.lr == pytest.approx(8 * b1 * math.sqrt(noise) / (m * c0**2))
-        assert stage.beta == pytest.approx(2 * noise / c0**2)
-        assert stage.alpha == pytest.approx(b1 * stage.beta / m)
-        steps = max(m * c0**2 / (b1 * mu * math.sqrt(noise)), m * c0**4 / (b1 * noise))
-        assert stage.steps == math.ceil(steps)
-    capped = stages.stages_v2(m=m, b1=b1, b2=10**6, c=c, mu=mu, gap=1.0, accuracy=0.5)
-    assert all(stage.beta <= 2 * 1089 * c / c0**2 * (1 + 1e-12) for stage in capped)
-
-
-def test_stages_of_v3_and_the_convex_weight():
-    plan = stages.stages_v3(m=6, n=10, b1=2, b2=2, c=1.0, mu=0.5, gap=1.0, accuracy=1.0)
-    rates = schedules.theorem_v3(m=6, n=10, b1=2, b2=2, c=1.0)
-    assert len(plan) == math.ceil(math.log2(2 * 146 / 0.5))
-    assert {(stage.lr, stage.alpha, stage.beta) for stage in plan} == {(rates.lr, rates.alpha, rates.beta)}
-    assert plan[0].steps == math.ceil(max(15, 6 * math.sqrt(10) / (0.5 * 2 * math.sqrt(2))))
-    assert stages.convex_mu(accuracy=0.1, distance=4.0) == pytest.approx(0.025)
-
-
 @pytest.mark.parametrize("name", ["theorem_v1", "theorem_v2"])
 def test_blocks_a_step_cannot_exceed_blocks(name):
     with pytest.raises(ValueError, match="b1 must be at most m = 3, got 4"):
         getattr(schedules, name)(m=3, b1=4, b2=1, c=1.0)
+
+
+# C_f, L_f, C_g, L_g, sigma, and the term that is the largest there
+CONSTANTS = [
+    ((0.1, 0.1, 0.1, 0.1, 0.1), 1.0),
+    ((0.1, 0.1, 3.0, 0.0, 0.1), 3.0**2),  # C_g^2
+    ((2.0, 0.5, 1.0, 4.0, 0.1), (2.0 * 4.0 + 1.0**2 * 0.5) ** 2),  # L_F^2, with C_f to the first power
+    ((0.1, 0.1, 0.1, 0.1, 5.0), 5.0**2),  # sigma^2
+    ((0.1, 4.0, 0.5, 0.0, 3.0), (4.0 * 0.5 * 3.0) ** 2),  # L_f^2 C_g^2 sigma^2
+    ((2.0, 0.1, 1.0, 0.1, 3.0), 2.0**2 * (3.0**2 + 1.0**2)),  # C_f^2 (sigma^2 + C_g^2)
+]
+
+
+@pytest.mark.parametrize(("constants", "largest"), CONSTANTS)
+def test_the_constant_of_the_theorems(constants, largest):
+    names = ("c_f", "l_f", "c_g", "l_g", "sigma")
+    assert fcco.theorem_constant(**dict(zip(names, constants, strict=True))) == pytest.approx(largest)
+
+
+def test_the_constant_of_the_theorems_against_the_papers_list():
+    """The ten terms of Appendix A.4, written out again, over random numbers."""
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(200):
+        f, lf, g, lg, s = (3 * torch.rand(5, generator=generator, dtype=torch.float64)).tolist()
+        smooth = f * lg + g * g * lf
+        both = [lf**2 * g**2, lg**2 * f**2, lf**2 * g**4, lf**2 * g**2 * s**2, f**2 * (s**2 + g**2)]
+        expected = max([1.0, g**2, smooth**2, f**2 * g**2, s**2, *both])
+        assert schedules.theorem_constant(c_f=f, l_f=lf, c_g=g, l_g=lg, sigma=s) == pytest.approx(expected)

@@ -106,6 +106,51 @@ def test_the_square_loss_with_exact_centers_is_the_pairwise_square_loss(margin):
     torch.testing.assert_close(exact_value(objective), sum(pairs) / T)
 
 
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+@pytest.mark.parametrize("trained_centers", [True, False])
+def test_the_pairwise_square_loss_pair_by_pair(trained_centers, missing):
+    """Every pair of a positive and a negative that both have a label; trained centers at the class means."""
+    y = targets(missing)
+    objective = made(Tasks(X, y), loss=Square(0.7), trained_centers=trained_centers)
+    h = objective.model(X).detach()
+    losses = []
+    for t in range(T):
+        positives = [k for k in range(N) if y[k, t] == 1]
+        negatives = [k for k in range(N) if y[k, t] == 0]
+        assert (len(positives) + len(negatives) < N) is (missing > 0)
+        pairs = [float((0.7 + h[j, t] - h[i, t]) ** 2) for i in positives for j in negatives]
+        losses.append(sum(pairs) / len(pairs))
+        if trained_centers:
+            with torch.no_grad():
+                objective.a[t] = h[positives, t].mean()
+                objective.b[t] = h[negatives, t].mean()
+    assert exact_value(objective).item() == pytest.approx(sum(losses) / T, rel=1e-12)
+    if trained_centers:
+        gradients = torch.autograd.grad(exact_value(objective), [objective.a, objective.b])
+        assert all(float(gradient.abs().max()) < 1e-12 for gradient in gradients)
+
+
+@pytest.mark.parametrize("loss", [SquaredHinge(1.0, 0.5), Square(1.0)], ids=str)
+@pytest.mark.parametrize("trained_centers", [True, False])
+def test_the_sign_lifts_positives_above_negatives(trained_centers, loss):
+    """With the sign of the paper's Section 5 (mean of the positives less that of the negatives) the AUC falls."""
+    y = targets()
+    objective = made(Tasks(X, y), loss=loss, trained_centers=trained_centers)
+
+    def difference():
+        h = objective.model(X)
+        means = [h[y[:, t] == 1, t].mean() - h[y[:, t] == 0, t].mean() for t in range(T)]
+        return sum(means) / T
+
+    start = float(difference().detach())
+    optimizer = torch.optim.SGD(objective.parameters(), lr=0.05)
+    for _ in range(60):
+        optimizer.zero_grad()
+        exact_value(objective).backward()
+        optimizer.step()
+    assert float(difference().detach()) > start + 0.1
+
+
 def test_exact_centers_are_invariant_to_shifts_and_trained_ones_are_not():
     for trained_centers in (True, False):
         objective = made(Tasks(X, targets()), trained_centers=trained_centers)

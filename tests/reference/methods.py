@@ -86,7 +86,7 @@ class Probe:
 class Adaptive:
     """h' = (1-b')h' + b' z^2;  h = h' or, AMSGrad style, max(h, h');  w -= lr z / (sqrt(h) + delta)."""
 
-    beta: float
+    beta: float  # or a function of the step
     delta: float
     amsgrad: bool = False
 
@@ -138,7 +138,7 @@ def tracked(tracker, u, s, b, c, theta, ratio):
 # ---- estimators: how z follows grad F -------------------------------------------------------------------
 
 
-def estimated(estimator, z, a, G, G_prev, G_anchor, G_full, restart):
+def estimated(estimator, z, a, G, G_prev, G_anchor, G_full, restart, zeta=1.0):
     """z_t before the projection. z is z_{t-1}; None at the first step when nothing was given."""
     if estimator == "plain":
         return G
@@ -147,7 +147,7 @@ def estimated(estimator, z, a, G, G_prev, G_anchor, G_full, restart):
     if estimator == "momentum":
         return G if z is None else (1 - a) * z + a * G
     if estimator == "storm":
-        return G if z is None else (1 - a) * z + a * G + (1 - a) * (G - G_prev)
+        return G if z is None else (1 - a) * z + a * G + zeta * (1 - a) * (G - G_prev)
     if estimator == "anchored storm":
         z = G_full if z is None else z
         return (1 - a) * z + a * (G - G_anchor + G_full) + (1 - a) * (G - G_prev)
@@ -226,13 +226,13 @@ def weight_points(tracker, lag, fresh, u_new, u, u_prev, s):
     return u_new, u
 
 
-def count(state, tracker, estimator, gamma, theta, restart, drawn):
+def count(state, tracker, estimator, gamma, theta, zeta, restart, drawn):
     """Samples and oracle calls of one step. A call is counted for every sample and every point probed.
 
     A method probes what its rule names, step by step, even where a coefficient happens to be 0 (beta = 1);
-    gamma = 0 and theta = 0 as constants name the moving average, which has one point.
+    gamma = 0 and theta = 0 as constants name the moving average, zeta = 0 momentum, which have one point.
     """
-    back = estimator in USES_G_PREV and not (estimator == "sarah" and restart)
+    back = estimator in USES_G_PREV and not (estimator == "sarah" and restart) and zeta != 0.0
     corrected = {"storm": True, "msvr": gamma != 0.0, "msvr finite sum": True, "alexr": theta != 0.0}
     forward = back or tracker in VARIANT or corrected.get(tracker, False)
     anchored = tracker in FINITE_SUM
@@ -249,7 +249,8 @@ def moved(state, direction, eta, adaptive, mu):
         return state.w - eta * direction
     if state.h is None:
         state.h, state.h_prime = np.zeros_like(direction), np.zeros_like(direction)
-    state.h_prime = (1 - adaptive.beta) * state.h_prime + adaptive.beta * direction**2
+    beta = at(adaptive.beta, state.t + 1)
+    state.h_prime = (1 - beta) * state.h_prime + beta * direction**2
     state.h = np.maximum(state.h, state.h_prime) if adaptive.amsgrad else state.h_prime
     return state.w - eta * direction / (np.sqrt(state.h) + adaptive.delta)
 
@@ -266,6 +267,7 @@ def run(
     gamma=None,
     theta=None,
     step=None,
+    zeta=1.0,
     period=None,
     lag=None,
     u0=None,
@@ -349,12 +351,12 @@ def run(
             state.touched = state.touched | (np.arange(m) == i)
 
         G_full = None if state.anchor is None else state.anchor.gradient
-        z = clipped(estimated(estimator, state.z, a, G, G_prev, G_anchor, G_full, due), radius)
+        z = clipped(estimated(estimator, state.z, a, G, G_prev, G_anchor, G_full, due, at(zeta, t)), radius)
         direction = clipped(a * G + (1 - a) * z, radius) if nesterov else z
         direction = direction / np.sqrt(np.sum(direction * direction)) if normalize else direction
         w_new = moved(state, direction, at(lr, t), adaptive, mu)
 
-        count(state, tracker, estimator, gamma, theta, due, sum(len(rows) for rows in rows_of))
+        count(state, tracker, estimator, gamma, theta, zeta, due, sum(len(rows) for rows in rows_of))
         state.t = t
         state.w, state.w_prev = w_new, state.w
         state.u, state.u_prev = u_new, u_known

@@ -72,6 +72,16 @@ def test_gamma_zero_is_the_moving_average():
     same(run(fcco.alexr(beta=0.4, theta=0.0)), run(fcco.soap(beta=0.4)))
 
 
+@pytest.mark.parametrize("beta", [0.1, 0.5, 0.9, 1.0])
+def test_v1_and_v2_coincide_at_alpha_one(beta):
+    """z = G in both: 20 of the 80 points of the grid, whatever beta; other alphas tell them apart."""
+    one, two = run(fcco.msvr_v1(alpha=1.0, beta=beta)), run(fcco.msvr_v2(alpha=1.0, beta=beta))
+    assert torch.equal(one.objective.w, two.objective.w)
+    assert torch.equal(one.u(), two.u())
+    with pytest.raises(AssertionError):
+        same(run(fcco.msvr_v1(alpha=0.9, beta=beta)), run(fcco.msvr_v2(alpha=0.9, beta=beta)))
+
+
 def single_function_run(rule, alpha, steps=25, lr=0.1):
     """Momentum SGD and STORM as published for min E[g(w; xi)]: one function, no f."""
     objective, generator = Curved(1, identity=True), torch.Generator().manual_seed(1)

@@ -159,6 +159,14 @@ def test_adaptive_steps(name, amsgrad, radius):
     check(name, adaptive=Adaptive(beta=0.2, delta=0.5, amsgrad=amsgrad), radius=radius, lr=0.05)
 
 
+@pytest.mark.parametrize("amsgrad", [False, True])
+@pytest.mark.parametrize("name", ["msvr-v1", "msvr-v2", "msvr-v3"])
+def test_adaptive_steps_with_a_quadratic_term_and_a_schedule(name, amsgrad):
+    """b' follows a schedule; mu w is added outside the projection, and scaled as z is."""
+    rule = Adaptive(beta=lambda t: 0.1 + 0.8 / t, delta=0.5, amsgrad=amsgrad)
+    check(name, adaptive=rule, radius=0.4, lr=0.05, mu=0.3)
+
+
 def test_quadratic_term_outside_the_projection():
     """F + (mu/2)||w||^2: weight decay of a stock optimizer adds exactly mu w."""
     check("msvr-v2", mu=0.3, radius=0.4)
@@ -212,10 +220,11 @@ STAGES = [
 STAGED = ["sox", "msvr-v1", "msvr-v2", "msvr-v3", "msvr-v2-sp", "variant-v2", "variant-v3"]
 
 
+@pytest.mark.parametrize("adaptive", [None, Adaptive(beta=0.3, delta=0.5, amsgrad=True)], ids=["sgd", "adaptive"])
 @pytest.mark.parametrize("name", STAGED)
-def test_stages_go_on_from_the_whole_state(name):
+def test_stages_go_on_from_the_whole_state(name, adaptive):
     """The period of v3 (5) is not a divisor of the first stage: its reference is renewed at the boundary."""
-    problem, w1, batches, options = setting(name, 3, 0, 26, period=5, mu=0.1)
+    problem, w1, batches, options = setting(name, 3, 0, 26, period=5, mu=0.1, adaptive=adaptive)
     state, done = None, 0
     for stage in STAGES:
         rates = {**options, "lr": stage.lr, "alpha": stage.alpha, "beta": stage.beta}

@@ -20,7 +20,7 @@ Config = TypeVar("Config")
 
 OPTIMIZERS = ("sgd", "adam", "nadam", "adaptive")
 SCHEDULES = ("constant", "cosine", "linear", "step")
-RATES = ("alpha", "beta", "gamma", "theta", "rate", "lag", "period", "importance")
+RATES = ("alpha", "beta", "gamma", "zeta", "theta", "rate", "lag", "period", "importance")
 RECIPE_NAMES = {"rate": "step"}  # where a recipe's argument has another name than the field here
 
 
@@ -49,6 +49,8 @@ class TrainConfig:
     """Rate of the tracked u; None: 0.5."""
     gamma: float | None = None
     """Weight of MSVR's correction; None: the paper's formula."""
+    zeta: float | None = None
+    """How much of STORM's correction of z MSVR-v2 takes, from 0 (momentum) to 1; None: all of it, the paper's."""
     theta: float | None = None
     """Extrapolation of alexr; None: the method's default."""
     rate: float | None = None
@@ -78,7 +80,7 @@ class TrainConfig:
     positive_fraction: float = 0.5
     """Share of positives among them."""
     loss: Literal["squared-hinge", "square"] = "squared-hinge"
-    """Surrogate of the difference of the class means."""
+    """Surrogate of the difference of the class means; with square F is the pairwise square loss."""
     margin: float = 1.0
     """The surrogate's margin c."""
     trained_centers: bool = True

@@ -201,7 +201,7 @@ def _objective(config: TrainConfig, model: nn.Module, data: Tasks) -> MultiTaskA
     if config.loss == "squared-hinge":
         loss = SquaredHinge(margin=config.margin, scale=0.5)
     else:
-        loss = Square(margin=config.margin, scale=0.5)
+        loss = Square(margin=config.margin)  # not halved: so F is the pairwise square loss
     return MultiTaskAUC(
         model,
         data,
@@ -264,13 +264,14 @@ def _labelled(structure: TaskBlocks) -> int:
 
 def _optimizer(config: TrainConfig, objective: nn.Module) -> torch.optim.Optimizer:
     assert config.lr is not None  # resolved
-    parameters = objective.parameters()
+    parameters = list(objective.parameters())
+    settings: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+    # Steps are captured where the device has graphs, and these three count their steps on the host otherwise.
+    on_device = {"capturable": parameters[0].device.type == "cuda"}
     if config.optimizer == "adam":
-        return torch.optim.Adam(parameters, lr=config.lr, weight_decay=config.weight_decay)
+        return torch.optim.Adam(parameters, **settings, **on_device)
     if config.optimizer == "nadam":
-        return torch.optim.NAdam(parameters, lr=config.lr, weight_decay=config.weight_decay)
+        return torch.optim.NAdam(parameters, **settings, **on_device)
     if config.optimizer == "adaptive":
-        if config.weight_decay:
-            raise LabError("--weight-decay is for sgd, adam and nadam; the adaptive form has none")
-        return fcco.Adaptive(parameters, lr=config.lr)
-    return torch.optim.SGD(parameters, lr=config.lr, weight_decay=config.weight_decay)
+        return fcco.Adaptive(parameters, **settings, **on_device)
+    return torch.optim.SGD(parameters, **settings)

@@ -26,8 +26,8 @@ from fcco.methods._recipes import (
     variant_v2,
     variant_v3,
 )
-from fcco.methods.schedules import LRSchedule
-from fcco.methods.stages import Stage
+from fcco.methods.schedules import LRSchedule, theorem_constant
+from fcco.methods.stages import Stage, convex_mu, stages_v2, stages_v3
 
 __all__ = [
     "METHODS",
@@ -39,6 +39,7 @@ __all__ = [
     "alexr",
     "bsgd",
     "bspiderboost",
+    "convex_mu",
     "estimators",
     "msvr_v1",
     "msvr_v1_sp",
@@ -53,8 +54,11 @@ __all__ = [
     "sonx",
     "sox",
     "stages",
+    "stages_v2",
+    "stages_v3",
     "storm_v1",
     "storm_v2",
+    "theorem_constant",
     "trackers",
     "variant_v1",
     "variant_v2",

@@ -91,9 +91,9 @@ def storm_v1(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 1, neste
     return Method("storm-v1", trackers.Storm(beta), estimators.Momentum(alpha, nesterov), lag)
 
 
-def storm_v2(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 1) -> Method:
+def storm_v2(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 1, zeta: Schedule = 1.0) -> Method:
     """Naive STORM x STORM: an ablation of MSVR-v2."""
-    return Method("storm-v2", trackers.Storm(beta), estimators.Storm(alpha), lag)
+    return Method("storm-v2", trackers.Storm(beta), estimators.Storm(alpha, zeta=zeta), lag)
 
 
 def msvr_v1(
@@ -103,9 +103,19 @@ def msvr_v1(
     return Method("msvr-v1", trackers.MSVR(beta, gamma), estimators.Momentum(alpha, nesterov), lag)
 
 
-def msvr_v2(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, gamma: Schedule | None = None, lag: int = 1) -> Method:
-    """MSVR-v2: MSVR x STORM (equation 8). Two forward and two backward passes per step."""
-    return Method("msvr-v2", trackers.MSVR(beta, gamma), estimators.Storm(alpha), lag)
+def msvr_v2(
+    *,
+    alpha: Schedule = 0.1,
+    beta: Schedule = 0.1,
+    gamma: Schedule | None = None,
+    lag: int = 1,
+    zeta: Schedule = 1.0,
+) -> Method:
+    """MSVR-v2: MSVR x STORM (equation 8). Two forward and two backward passes per step.
+
+    ``zeta`` in [0, 1] scales STORM's correction; see :class:`fcco.estimators.Storm`.
+    """
+    return Method("msvr-v2", trackers.MSVR(beta, gamma), estimators.Storm(alpha, zeta=zeta), lag)
 
 
 def msvr_v3(
@@ -129,10 +139,17 @@ def msvr_v1_sp(
     return Method("msvr-v1-sp", tracker, estimators.Momentum(alpha, nesterov), lag)
 
 
-def msvr_v2_sp(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, gamma: Schedule | None = None, lag: int = 1) -> Method:
+def msvr_v2_sp(
+    *,
+    alpha: Schedule = 0.1,
+    beta: Schedule = 0.1,
+    gamma: Schedule | None = None,
+    lag: int = 1,
+    zeta: Schedule = 1.0,
+) -> Method:
     """MSVR-v2, single point in u; the gradient at w_{t-1} is still needed."""
     tracker = trackers.MSVR(beta, gamma, single_point=True)
-    return Method("msvr-v2-sp", tracker, estimators.Storm(alpha), lag)
+    return Method("msvr-v2-sp", tracker, estimators.Storm(alpha, zeta=zeta), lag)
 
 
 def variant_v1(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 1, nesterov: bool = False) -> Method:

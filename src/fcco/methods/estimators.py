@@ -40,8 +40,11 @@ class Estimator(ABC):
 
     #: z_{t-1} is needed
     remembers: ClassVar[bool] = True
-    #: the gradient at w_{t-1} is needed
-    probes_previous: ClassVar[bool] = False
+
+    @property
+    def probes_previous(self) -> bool:
+        """Whether any step needs the gradient at w_{t-1}."""
+        return False
 
     def __post_init__(self) -> None:
         # Rates are checked whenever they are read, so a first read refuses bad ones where they are given.
@@ -110,22 +113,32 @@ class Momentum(Estimator):
 @final
 @dataclass(frozen=True)
 class Storm(Estimator):
-    """z_t = (1 - alpha) z + G_t - (1 - alpha) G-_t, the estimator of MSVR-v2 (equation 8).
+    """z_t = (1 - alpha) z + alpha G_t + zeta (1 - alpha)(G_t - G-_t), the estimator of MSVR-v2 (equation 8: zeta = 1).
 
     Args:
         alpha: in (0, 1].
         finite_sum: MSVR-v3's form (equation 10), - alpha G_tau + alpha Gfull_tau besides.
+        zeta: in [0, 1], how much of the correction is taken: 1 is the paper's, 0 is momentum (and as a number, not a
+            schedule, saves the backward pass at w_{t-1}).
     """
 
     alpha: Schedule
     finite_sum: bool = False
-    probes_previous: ClassVar[bool] = True
+    zeta: Schedule = 1.0
+
+    @property
+    def probes_previous(self) -> bool:
+        return self.zeta != 0.0  # momentum by choice: the gradient at w_{t-1} would be thrown away
 
     def weights(self, t: int, large: bool | None = None) -> Weights:
         alpha = at(self.alpha, t, "alpha", checks.rate)
+        correction = at(self.zeta, t, "zeta", checks.fraction) * (1.0 - alpha)
+        weights = Weights(z=1.0 - alpha, now=alpha + correction)  # 1 where zeta is 1
+        if self.probes_previous:
+            weights = replace(weights, previous=-correction)
         if self.finite_sum:
-            return Weights(z=1.0 - alpha, now=1.0, previous=-(1.0 - alpha), reference=-alpha, full=alpha)
-        return Weights(z=1.0 - alpha, now=1.0, previous=-(1.0 - alpha))
+            weights = replace(weights, reference=-alpha, full=alpha)
+        return weights
 
 
 @final
@@ -134,7 +147,10 @@ class Sarah(Estimator):
     """z_t = z + G_t - G-_t, and z_t = G_t of a larger batch at t = 1, 1 + period, ... (BSpiderBoost)."""
 
     period: int
-    probes_previous: ClassVar[bool] = True
+
+    @property
+    def probes_previous(self) -> bool:
+        return True
 
     def __post_init__(self) -> None:
         checks.positive_int("period", self.period)

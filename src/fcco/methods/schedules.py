@@ -105,6 +105,39 @@ def constant(c: float) -> float:
     return c
 
 
+def theorem_constant(*, c_f: float, l_f: float, c_g: float, l_g: float, sigma: float) -> float:
+    """The constant C of the theorems (Appendix A.4), from what the assumptions bound.
+
+    C = max{1, C_g^2, L_F^2, C_F^2, sigma^2, L_f^2 C_g^2, L_g^2 C_f^2, L_f^2 C_g^4, L_f^2 C_g^2 sigma^2,
+    C_f^2 (sigma^2 + C_g^2)} with C_F = C_f C_g and L_F = C_f L_g + C_g^2 L_f (the paper prints C_f^2 L_g there).
+
+    Args:
+        c_f, l_f: Lipschitz constants of every f_i and of its gradient.
+        c_g, l_g: those of every g_i and of its Jacobian, in the mean square over samples too.
+        sigma: of one sample: E||g_i(w; xi) - g_i(w)||^2 <= sigma^2, and the same for the Jacobian.
+
+    Example:
+        >>> theorem_constant(c_f=2.0, l_f=1.0, c_g=1.0, l_g=0.5, sigma=1.0)  # C_f^2 (sigma^2 + C_g^2)
+        8.0
+    """
+    for name, value in (("c_f", c_f), ("l_f", l_f), ("c_g", c_g), ("l_g", l_g), ("sigma", sigma)):
+        checks.non_negative(name, value)
+    smoothness = c_f * l_g + c_g**2 * l_f  # L_F
+    terms = (
+        1.0,
+        c_g**2,
+        smoothness**2,
+        (c_f * c_g) ** 2,
+        sigma**2,
+        (l_f * c_g) ** 2,
+        (l_g * c_f) ** 2,
+        (l_f * c_g**2) ** 2,
+        (l_f * c_g * sigma) ** 2,
+        c_f**2 * (sigma**2 + c_g**2),
+    )
+    return float(max(terms))
+
+
 def theorem_v1(*, m: int, b1: int, b2: int, c: float, smoothness: float | None = None) -> Rates:
     """MSVR-v1's schedule with the constants of Theorem 1's proof, at the smallest offset a that it allows.
 
@@ -113,7 +146,7 @@ def theorem_v1(*, m: int, b1: int, b2: int, c: float, smoothness: float | None =
 
     Args:
         m, b1, b2: blocks, blocks per step, samples per block.
-        c: the constant C of Appendix A.4, >= 1.
+        c: the constant C of Appendix A.4, >= 1; :func:`theorem_constant` computes it.
         smoothness: L_F; None takes its bound sqrt(C).
     """
     check_sizes(m, b1, b2)

@@ -34,7 +34,7 @@ def stages_v2(*, m: int, b1: int, b2: int, c: float, mu: float, gap: float, accu
 
     eps_1 = max{2C/mu, gap}, halved each stage; lr = 8 B1 sqrt(B2 mu eps)/(m c0^2),
     T = max{m c0^2/(B1 mu sqrt(B2 mu eps)), m c0^4/(B1 B2 mu eps)}, beta = 2 B2 mu eps/c0^2, alpha = B1 beta/m.
-    Valid while B2 mu eps <= 1089 C: capped there.
+    Valid while B2 mu eps <= 1089 C: capped there. The proof needs B2 <= m: a larger B2 is read as m.
 
     Args:
         gap: a bound on F(w_1) - F*.
@@ -43,9 +43,10 @@ def stages_v2(*, m: int, b1: int, b2: int, c: float, mu: float, gap: float, accu
     check_sizes(m, b1, b2)
     c0, mu = 264 * constant(c), checks.positive("mu", mu)
     first = max(2 * c / mu, checks.non_negative("gap", gap))
+    samples = min(b2, m)  # beyond m it is the draw of blocks that leaves the noise, and the proof has no term for it
     stages = []
     for s in range(_count(first, accuracy)):
-        noise = min(b2 * mu * first / 2**s, 1089 * c)  # B2 mu eps_s, capped where the proof ends
+        noise = min(samples * mu * first / 2**s, 1089 * c)  # B2 mu eps_s, capped where the proof ends
         steps = max(m * c0**2 / (b1 * mu * math.sqrt(noise)), m * c0**4 / (b1 * noise))
         beta = 2 * noise / c0**2
         stages.append(Stage(math.ceil(steps), 8 * b1 * math.sqrt(noise) / (m * c0**2), b1 * beta / m, beta))
@@ -55,14 +56,16 @@ def stages_v2(*, m: int, b1: int, b2: int, c: float, mu: float, gap: float, accu
 def stages_v3(*, m: int, n: int, b1: int, b2: int, c: float, mu: float, gap: float, accuracy: float) -> list[Stage]:
     """Stage-wise MSVR-v3 under the mu-PL condition (Theorem 5): constant rates, eps_1 = max{gap, 146 C/mu}.
 
-    T = max{mn/(B1 B2), m sqrt(n)/(mu B1 sqrt(B2))} with the proof's O(1) taken as 1; a sqrt(3776 C) comes with
-    the step size.
+    T = 6 max{1/(mu lr), 1/alpha, m/(beta B1)}, which makes each of the three terms of the proof's bound,
+    (F_s - F*)/eps_{s-1} <= 1/(mu lr T) + 1/(alpha T) + m/(beta B1 T) <= 1/2, at most 1/6. The paper says only
+    T = O(max{mn/(B1 B2), m sqrt(n)/(mu B1 sqrt(B2))}); the sqrt(3776 C) in lr has to come with it.
+    docs/errata.md shows that the bounds on u and z, which the proof leaves out, follow with the same T.
     """
     rates = theorem_v3(m=m, n=n, b1=b1, b2=b2, c=c)
     first = max(checks.non_negative("gap", gap), 146 * c / checks.positive("mu", mu))
-    steps = max(m * n / (b1 * b2), m * math.sqrt(n) / (mu * b1 * math.sqrt(b2)))
     lr, alpha, beta = (at(rate, 1, "rate", checks.positive) for rate in (rates.lr, rates.alpha, rates.beta))
-    return [Stage(math.ceil(steps), lr, alpha, beta) for _ in range(_count(first, accuracy))]
+    slowest = max(1 / (mu * lr), 1 / alpha, m / (beta * b1))
+    return [Stage(math.ceil(6 * slowest), lr, alpha, beta) for _ in range(_count(first, accuracy))]
 
 
 def convex_mu(*, accuracy: float, distance: float) -> float:

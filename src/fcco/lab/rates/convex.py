@@ -97,7 +97,7 @@ def strongly(plan: Plan, outcome: Outcome) -> dict[str, tuple[Array, Array]]:
     for method in METHODS:
         one = tune(plan, method, paired(plan.m, q=plan.qs[0], scales=ROUND))
         outcome.settings[f"first stage of {method}"] = one._asdict()
-        found = [_decline(plan, method, one, q) for q in plan.qs]
+        found = [_decline_at(plan, method, one, q) for q in plan.qs]
         curves[method] = found[0]
         samples, gaps = found[0]
         later = samples >= 0.9 * plan.budget
@@ -107,14 +107,19 @@ def strongly(plan: Plan, outcome: Outcome) -> dict[str, tuple[Array, Array]]:
     return curves
 
 
-def _decline(plan: Plan, method: str, one: First, q: float) -> tuple[Array, Array]:
-    """Samples (K,) and gaps (K, S) at the middles and the ends of the stages."""
-    problem = paired(plan.m, q=q, scales=ROUND)
-    stages = _whole(method, one, plan.longest, q / plan.qs[0])
+def _decline_at(plan: Plan, method: str, one: First, q: float) -> tuple[Array, Array]:
+    stop = 0.4 * plan.level if q < plan.qs[0] else 0.0  # only the largest mu has to run to the end
+    return decline(plan, method, one, paired(plan.m, q=q, scales=ROUND), q / plan.qs[0], stop)
+
+
+def decline(
+    plan: Plan, method: str, one: First, problem: Problem, mu: float = 1.0, stop: float = 0.0
+) -> tuple[Array, Array]:
+    """Samples (K,) and gaps (K, S) at the middles and the ends of the stages; ``mu`` is relative to ``one``'s."""
+    stages = _whole(method, one, plan.longest, mu)
     ends = np.cumsum([stage.steps for stage in stages])
     halves = [int(end) - stage.steps // 2 for end, stage in zip(ends, stages, strict=True)]
     marks = sorted({*halves, *map(int, ends)})
-    stop = 0.4 * plan.level if q < plan.qs[0] else 0.0  # only the largest mu has to run to the end
     gaps, samples = gaps_at(travel(setting(plan, method, problem), [stages]), marks, optimum(problem), stop)
     return samples, gaps[:, 0]
 
@@ -162,7 +167,7 @@ def linear(plan: Plan, outcome: Outcome) -> None:
                     plan.seeds, None, labels=("passes over the data", "F - F*"), log_x=False)
     )  # fmt: skip
     outcome.rows.append(
-        fit.number("convex", "MSVR-v3", "R^2 of that line", lambda s: _straight(x, y[:, s].mean(-1)), plan.seeds,
+        fit.number("convex", "MSVR-v3", "R^2 of that line", lambda s: straight(x, y[:, s].mean(-1)), plan.seeds,
                    0.99, ">")
     )  # fmt: skip
 
@@ -181,7 +186,8 @@ def _rate(x: Array, y: Array) -> float:
     return fit.slope(x[half], y[half], log_x=False)
 
 
-def _straight(x: Array, y: Array) -> float:
+def straight(x: Array, y: Array) -> float:
+    """R^2 of log y on x."""
     return float(np.corrcoef(x, np.log(y))[0, 1] ** 2)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fcco import methods
 from fcco.lab.rates.fit import Array
-from fcco.lab.rates.loop import Loop
+from fcco.lab.rates.loop import Loop, Scaling
 from fcco.lab.rates.problems import Problem
 from fcco.methods._recipes import Method
 from fcco.methods.stages import Stage
@@ -35,6 +35,8 @@ class Setting:
     b1: int = 1
     b2: int = 1
     normalize: bool = False
+    radius: float | None = None
+    adaptive: Scaling | None = None
 
 
 def recipe(name: str, problem: Problem, b1: int = 1, b2: int = 1) -> Recipe:
@@ -58,7 +60,16 @@ def travel(setting: Setting, lanes: Sequence[Sequence[Stage]], mu: Sequence[floa
         parts = [setting.recipe(alpha=stage.alpha, beta=stage.beta) for stage in stages]
         return parts, [stage.lr for stage in stages]
 
-    loop = Loop(setting.problem, *made(current(0)), setting.w1, setting.seeds, normalize=setting.normalize, mu=mu)
+    loop = Loop(
+        setting.problem,
+        *made(current(0)),
+        setting.w1,
+        setting.seeds,
+        normalize=setting.normalize,
+        mu=mu,
+        radius=setting.radius,
+        adaptive=setting.adaptive,
+    )
     draws = setting.problem.draws(range(setting.seeds), setting.b1, setting.b2)
     yield loop
     for t in range(max(turns)):

@@ -120,6 +120,14 @@ class Reference(NamedTuple):
     step: int
 
 
+class Scaling(NamedTuple):
+    """The adaptive step of :class:`fcco.Adaptive`: b', delta, and which style."""
+
+    beta: float
+    delta: float
+    amsgrad: bool
+
+
 @final
 class Loop:
     """Runs one method over lanes and seeds.
@@ -132,6 +140,8 @@ class Loop:
         seeds: how many.
         normalize: step along z/||z||.
         mu: a lane's weight of (mu/2)||w||^2, added exactly, outside z; None: 0.
+        radius: z is projected onto the ball of this radius; None: it is not.
+        adaptive: step as :class:`fcco.Adaptive` does; None: as SGD does.
     """
 
     def __init__(
@@ -144,12 +154,18 @@ class Loop:
         *,
         normalize: bool = False,
         mu: Sequence[float] | None = None,
+        radius: float | None = None,
+        adaptive: Scaling | None = None,
     ) -> None:
         self.problem = problem
         self.normalize = normalize
+        self.radius = radius
+        self.adaptive = adaptive
         self.mu = None if mu is None else column(mu, 2)
         self.w = w1.to(torch.float64).expand(len(methods), seeds, -1).clone()  # (L, S, d)
         self.previous = self.w  # w_0 = w_1
+        self.average = torch.zeros_like(self.w)  # h'
+        self.largest = torch.zeros_like(self.w)  # h, AMSGrad style
         self.rows = Rows([method.tracker for method in methods], (len(methods), seeds, problem.m))
         self.z: Tensor | None = None
         self.reference: Reference | None = None
@@ -237,17 +253,36 @@ class Loop:
             total = total + k.z * self.z
         if k.full is not None and self.reference is not None:
             total = total + k.full * self.reference.gradient
+        total = self._projected(total)
         self.z = total
         step = total
         if k.lookahead is not None:
-            step = k.fresh * fresh + k.lookahead * total
+            step = self._projected(k.fresh * fresh + k.lookahead * total)
         if self.normalize:
             norm = step.norm(dim=-1, keepdim=True)
             step = step / torch.where(norm > 0, norm, 1.0)
         if self.mu is not None:
             step = step + self.mu * self.w
         self.previous = self.w
-        self.w = self.w - self.lr * step
+        self.w = self.w - self.lr * self._scaled(step)
+
+    def _projected(self, z: Tensor) -> Tensor:
+        if self.radius is None:
+            return z
+        norm: Tensor = z.norm(dim=-1, keepdim=True)
+        return z * (self.radius / norm).clamp(max=1.0)
+
+    def _scaled(self, step: Tensor) -> Tensor:
+        """step / (sqrt(h) + delta), with h from the squares so far (equation 17)."""
+        rule = self.adaptive
+        if rule is None:
+            return step
+        self.average = (1 - rule.beta) * self.average + rule.beta * step * step
+        h = self.average
+        if rule.amsgrad:
+            self.largest = torch.maximum(self.largest, h)
+            h = self.largest
+        return step / (h.sqrt() + rule.delta)
 
     def _renew_if_due(self) -> None:
         """tau = t: a full pass, charged m n samples; the very first one also gives u_0 and z_0."""

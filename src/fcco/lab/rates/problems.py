@@ -67,6 +67,17 @@ class Kinked(Outer):
         return u.clamp(min=0.0)
 
 
+@final
+class Rippled(Outer):
+    """(u^2 + 3 sin^2 u)/4: not convex, with one stationary point, and PL."""
+
+    def value(self, u: Tensor) -> Tensor:
+        return 0.25 * u * u + 0.75 * u.sin().square()
+
+    def slope(self, u: Tensor) -> Tensor:
+        return 0.5 * u + 0.75 * (2.0 * u).sin()
+
+
 class Draw(NamedTuple):
     """One step's blocks and samples: g_i(w; xi) = linear . w + (q/2)||w||^2 + offset."""
 
@@ -238,3 +249,19 @@ def paired(
     offset = torch.cat([o, o]) - a @ optimum + 0.5 * q * d
     tilts = torch.cat([torch.full_like(o, tilt), partner])
     return Problem(a - q * optimum, offset, q, 0.5, 1.0, outer or Smooth(), tilts, table)
+
+
+def separate(m: int, *, d: int = 4, n: int | None = None) -> Problem:
+    """A PL problem that is not convex, with its optimum w* = (1, ..., 1) and F* = 0.
+
+        g_i(w) = a_i (w_j - w*_j),    f(u) = (u^2 + 3 sin^2 u)/4
+
+    Block i belongs to coordinate j = i mod d, with a_i from 0.5 to 1.5. F is a sum of functions of one coordinate
+    each, whose slopes vanish at w* alone.
+    """
+    generator = torch.Generator().manual_seed(13)
+    table = None if n is None else sample_table(generator, m, n, d)
+    slopes = torch.linspace(0.5, 1.5, m, dtype=torch.float64)
+    linear = torch.zeros(m, d, dtype=torch.float64)
+    linear[torch.arange(m), torch.arange(m) % d] = slopes
+    return Problem(linear, -slopes, 0.0, 0.2, 0.5, Rippled(), torch.zeros(m, dtype=torch.float64), table)

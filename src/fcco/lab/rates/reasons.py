@@ -29,7 +29,7 @@ _FLOOR_M = (
 _BOUND = "The claim bounds the worst case, and this problem is easier."
 _START = "The way from the start, which the mean contains, still shows: it fades as 1/T (first two points)."
 _AVERAGED = (
-    "The errors of u and z fall as claimed (z's has its own row in the table of the non-convex problem). But w itself "
+    "The error of z comes near its claim (it has its own row in the table of the non-convex problem). But w itself "
     "averages z's noise over 1/(L eta) steps, and that helps as long as the noise is forgotten faster, in 1/alpha. The "
     "theorem lets alpha fall as eta^2, so alpha/eta falls and the help fades: ||grad F||^2 over z's squared error "
     "rises from 0.09 to 0.30 from step 1,000 to 64,000 of the non-convex problem and from 0.014 to 0.060 over "
@@ -53,6 +53,10 @@ _LINEAR = "On this problem v3 converges linearly near the stationary point, so t
 _SMALL = "At small steps the corrections are all but 0, and so are the differences: 0.1 %."
 _EARLY = (
     "The mean over the run holds the first steps, where alpha is not small; the slope comes nearer with T (last two)."
+)
+_SCALED = (
+    "While |z| is above delta the step is eta/(|z| + delta) in effect, which grows as |z| falls and undoes the decay "
+    "of eta. With delta = 1, or in AMSGrad style, where h does not fall, the slope is v2's own."
 )
 _OPEN = "Not resolved: the interval holds both sides."
 _CONSTANTS = (
@@ -103,6 +107,13 @@ REASONS: tuple[tuple[str, str, str], ...] = (
     ("convex: SOX: gap against samples, convex", "steeper", _BOUND),
     ("convex: MSVR-v3: gap against samples, convex", "steeper", _BOUND),
     ("ablation: non-convex, v2: rho <= 1/2: median norm of gamma", "", _SMALL),
+    ("finite: MSVR-v3: iterations against n", "flatter", _BOUND),
+    ("remarks: adaptive MSVR-v2, Adam style, delta = 0.1", "flatter", _SCALED),
+    ("remarks: adaptive MSVR-v2", "flatter", "As v2 itself. " + _AVERAGED),
+    ("remarks: MSVR-v2 with SP", "flatter", "As v2 itself. " + _AVERAGED),
+    ("remarks: all blocks probed", "steeper", _START),
+    ("remarks: SOX (its beta = 1", "steeper", _BOUND),
+    ("remarks: BSGD: gap", "steeper", _BOUND),
     ("biased: BSGD, smooth f: ", "steeper", _SMOOTH),
     ("biased: BSGD, kinked f': ", "steeper", _KINK),
 )

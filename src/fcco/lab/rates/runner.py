@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from fcco._support.interrupts import uninterrupted
-from fcco.lab.rates import ablation, biased, convex, plots, report, scaling, stationarity, tracking
+from fcco.lab.rates import ablation, biased, convex, finite, plots, remarks, report, scaling, stationarity, tracking
 from fcco.lab.rates.fit import Outcome, Row
 
 EXPERIMENTS: dict[str, Callable[[bool, int], Outcome]] = {
@@ -24,8 +24,10 @@ EXPERIMENTS: dict[str, Callable[[bool, int], Outcome]] = {
     "convex": convex.run,
     "ablation": ablation.run,
     "biased": biased.run,
+    "finite": finite.run,
+    "remarks": remarks.run,
 }
-LONGEST_FIRST = ("stationarity", "scaling", "convex", "ablation", "tracking", "biased")
+LONGEST_FIRST = ("stationarity", "remarks", "scaling", "convex", "ablation", "finite", "tracking", "biased")
 
 
 def _one(name: str, quick: bool, seeds: int) -> tuple[Outcome, float, float]:

@@ -22,7 +22,7 @@ from fcco.lab.rates.tracking import FINITE, ONLINE, Course, errors
 
 KINDS = 10
 
-# the error's claimed powers of m, B1 and B2
+# the error's powers of m, B1 and B2, as they follow from Lemmas 1 to 3 (docs/theory.md): not the paper's words
 ERROR_CLAIMS = {
     "moving average": (2 / 3, -2 / 3, -2 / 3),
     "STORM, naive": (2 / 3, -2 / 3, -2 / 3),

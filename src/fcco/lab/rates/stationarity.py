@@ -19,6 +19,7 @@ from fcco.lab.rates import fit, forms
 from fcco.lab.rates.fit import Array, Outcome
 from fcco.lab.rates.forms import Constants, Form, Sizes
 from fcco.lab.rates.journeys import Found, Setting, norms_at, recipe, start, travel
+from fcco.lab.rates.loop import Scaling
 from fcco.lab.rates.problems import Problem, curved
 from fcco.methods import schedules
 from fcco.methods.schedules import Rates, at
@@ -78,14 +79,41 @@ def add(
     )  # fmt: skip
 
 
-def theorem(plan: Plan, form: Form, m: int) -> tuple[Constants, Found]:
-    """Tuned constants, and what the longer horizons found."""
-    problem, sizes, marks = curved(m), Sizes(m), plan.horizons()
-    setting = Setting(problem, recipe(forms.METHOD[form], problem), start(problem, 1.0), plan.seeds)
+@final
+@dataclass(frozen=True)
+class Case:
+    """What is run at a form's rates.
+
+    Args:
+        method: None: the form's own.
+    """
+
+    form: Form
+    sizes: Sizes
+    method: str | None = None
+    radius: float | None = None
+    adaptive: Scaling | None = None
+
+    def setting(self, plan: Plan) -> Setting:
+        """On the non-convex problem."""
+        problem, sizes = curved(self.sizes.m), self.sizes
+        made = recipe(self.method or forms.METHOD[self.form], problem)
+        return Setting(problem, made, start(problem, 1.0), plan.seeds, sizes.b1, sizes.b2, False, self.radius,
+                       self.adaptive)  # fmt: skip
+
+
+def tune(plan: Plan, case: Case) -> Constants:
+    """The constants of the grid that are best at the first horizon."""
+    form, sizes = case.form, case.sizes
     candidates = [Constants(*map(float, c)) for c in itertools.product(*GRIDS[form])]
-    tuning = travel(setting, [forms.decaying(form, sizes, c, plan.horizon) for c in candidates])
-    chosen = candidates[fit.best(norms_at(tuning, [plan.horizon]).means[0].mean(-1))]
-    return chosen, norms_at(travel(setting, [forms.decaying(form, sizes, chosen, marks[-1])]), marks)
+    journey = travel(case.setting(plan), [forms.decaying(form, sizes, c, plan.horizon) for c in candidates])
+    return candidates[fit.best(norms_at(journey, [plan.horizon]).means[0].mean(-1))]
+
+
+def follow(plan: Plan, case: Case, constants: Constants, marks: list[int]) -> Found:
+    """What the marked steps found at the theorem's rates with these constants."""
+    stages = forms.decaying(case.form, case.sizes, constants, marks[-1])
+    return norms_at(travel(case.setting(plan), [stages]), marks)
 
 
 def theorem_v3(plan: Plan) -> tuple[float, Found]:
@@ -143,7 +171,9 @@ def run(quick: bool, seeds: int) -> Outcome:
     outcome = Outcome(settings=asdict(plan))
     tuned: dict[str, dict[str, float]] = {}
     for form, (m, claim) in CASES.items():
-        constants, found = theorem(plan, form, m)
+        case = Case(form, Sizes(m))
+        constants = tune(plan, case)
+        found = follow(plan, case, constants, plan.horizons())
         tuned[form] = constants._asdict() | {"m": m}
         _add_theorem(outcome, plan, form, found, claim)
         if form is not Form.V1_EARLY:  # whose alpha goes as T^(-1/3): no bound of its error is below T^(-1/6)

@@ -1,7 +1,8 @@
 """Experiment 1. Tracking: w moves on a circle by steps of length d, no optimizer; how well does u follow g(w)?
 
 The mean squared error, minimised over beta, is a power of d: 2/3 for the moving average and for STORM as it
-stands, 1 for MSVR and MSVR-SP, 2 for the finite-sum form.
+stands, 1 for MSVR and MSVR-SP, 2 for the finite-sum form. The paper has no such statement: "claimed" is what follows
+from its Lemmas 1 to 3 (docs/theory.md shows how).
 """
 
 from __future__ import annotations
