@@ -267,11 +267,11 @@ def _optimizer(config: TrainConfig, objective: nn.Module) -> torch.optim.Optimiz
     parameters = list(objective.parameters())
     settings: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
     # Steps are captured where the device has graphs, and these three count their steps on the host otherwise.
-    on_device = {"capturable": parameters[0].device.type == "cuda"}
+    settings_on_device: dict[str, Any] = settings | {"capturable": parameters[0].device.type == "cuda"}
     if config.optimizer == "adam":
-        return torch.optim.Adam(parameters, **settings, **on_device)
+        return torch.optim.Adam(parameters, **settings_on_device)
     if config.optimizer == "nadam":
-        return torch.optim.NAdam(parameters, **settings, **on_device)
+        return torch.optim.NAdam(parameters, **settings_on_device)
     if config.optimizer == "adaptive":
-        return fcco.Adaptive(parameters, **settings, **on_device)
+        return fcco.Adaptive(parameters, **settings_on_device)
     return torch.optim.SGD(parameters, **settings)
