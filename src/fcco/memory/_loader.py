@@ -109,6 +109,10 @@ class MemoryLoader(EpochLoader):
         )
         inverse = [torch.full((sampler.draws,), 1.0 / sampler.draws).double() for sampler in self._samplers]
         self._weight = torch.cat(inverse).to(self.device)  # (K,) 1/B of each draw, over all ranks
+        # On one rank; of several each has a part of every stratum, which is counted when all are gathered.
+        self._strata_sizes: tuple[int, ...] | None = None
+        if self._world == 1:
+            self._strata_sizes = tuple(sampler.draws for sampler in self._samplers)
         self.ahead = max(AHEAD, 2 * num_workers)  # DataLoader asks for two batches per worker
         self._generator = torch.Generator().manual_seed(rank_seed(seed, 0))  # the same on every rank
         self._queue: deque[_Drawn] = deque()  # drawn, not handed out; the first is the next step's
@@ -151,6 +155,7 @@ class MemoryLoader(EpochLoader):
                 y=self.structure.labels_at(id),
                 weight=self._weight[mine],
                 probability=drawn.probability[mine],
+                strata=self._strata_sizes,
             )
             yield Plan(batch, drawn.seed)
 

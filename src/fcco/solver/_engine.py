@@ -85,7 +85,9 @@ class Probed:
         seen: tensors that must be finite.
         finite: () bool, whether this rank saw nothing else.
         blame: makes the error where something is not finite.
-        commit: stores what the step found, in place; called once z and the weights have moved.
+        commit: stores what the step found, in place; called once z and the weights have moved. Its argument is a ()
+            bool on the device in a captured step, where the host does not know whether the step is to be taken: what
+            is written is then masked by it. None: it is.
         full_gradient: Gfull_tau, where the estimator wants it.
         weights: a copy of w_t, where one was made already.
         f: (B,) f_i at the u that weighed the gradient.
@@ -98,7 +100,7 @@ class Probed:
     seen: Sequence[Tensor]
     finite: Callable[[], Tensor]
     blame: Callable[[], NonFiniteError]
-    commit: Callable[[], None]
+    commit: Callable[[Tensor | None], None]
     full_gradient: list[Tensor] | None = None
     weights: list[Tensor] | None = None
     f: Tensor | None = None

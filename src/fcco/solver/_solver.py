@@ -273,7 +273,7 @@ class Solver:
                         self._move(request.t, probed)
                         yield Pending(False, self._report(request.t, probed))
                         # Only now, since the optimizer may have raised.
-                        probed.commit()
+                        probed.commit(None)
                         self._state.charge(probed.samples, probed.oracle)
                         self._state.t = request.t
                         transaction.commit()

@@ -92,7 +92,7 @@ class TrackedBlocks(Engine):
         draw.seen.append(boxed.u)  # a correction may overflow where every g is finite
         draw.finish()
 
-        def commit() -> None:
+        def commit(ok: Tensor | None) -> None:
             table.write(index, boxed.replaced, boxed.u, method.tracker.decay(request.t))
             if state.watch is not None:
                 state.watch.follow(request.t, c, boxed.values, new, self._evaluator.log_domain)
@@ -162,7 +162,7 @@ class TrackedBlocks(Engine):
         assert self.state.previous is not None
         return [p - before for p, before in zip(self._evaluator.parameters, self.state.previous, strict=True)]
 
-    def _probed(self, draw: Draw, boxed: Boxed, commit: Callable[[], None]) -> Probed:
+    def _probed(self, draw: Draw, boxed: Boxed, commit: Callable[[Tensor | None], None]) -> Probed:
         samples = self._evaluator.samples(draw.index, draw.data)
         gradients = 0
         products = 0
