@@ -12,7 +12,9 @@ import fcco
 from fcco.memory import OutputTable
 from fcco.memory._strata import Strata
 from fcco.memory.forms import Evaluation, GenericForm, form_of
-from fcco.memory.forms._kernels import Exponential, Kernel, Polynomial, extremes
+from fcco.memory.forms._exponential import Exponential
+from fcco.memory.forms._kernels import Kernel, extremes
+from fcco.memory.forms._polynomial import Polynomial
 from fcco.objectives import Square, SquaredHinge
 from tests.memory.cases import (
     CASES,

@@ -222,6 +222,11 @@ class MemoryEngine(Engine):
             self._refresh(t, self.settings.renewal)
             warn_if_stale(self.state, t, stacklevel + 1)
 
+    def steps_to_refresh(self) -> int:
+        """After how many more steps the whole table is evaluated; the first step chooses how often."""
+        left = self.state.refreshed + self.state.period - self._counters.t
+        return max(1, left)
+
     @torch.no_grad()
     def _refresh(self, t: int, renewal: float) -> None:
         state = self.state

@@ -210,9 +210,7 @@ class ListForm(Form):
                 add_to([c], [self._gradient(some, share[some], seen, mask, f)])
         return Evaluation(c, joined(f, c), [], [], part)
 
-    def _gradient(
-        self, blocks: Tensor, share: Tensor, seen: Tensor, part: Tensor | None, f: list[Tensor]
-    ) -> Tensor:
+    def _gradient(self, blocks: Tensor, share: Tensor, seen: Tensor, part: Tensor | None, f: list[Tensor]) -> Tensor:
         """(N,) what the blocks make of dPhi/ds; their f is put at the end of the list."""
         with torch.enable_grad():
             h = self._table.values.detach().requires_grad_()

@@ -21,8 +21,8 @@ ValuesAtMoments = Callable[[Tensor, Tensor], Tensor]
 
 
 class _Slopes(NamedTuple):
-    """Class means (2, m); f of the tasks (m,), and which take part (None: all); what F gains per unit of mean and of mean
-    square, (2, m) each; the gradients of the objective's own parameters."""
+    """Class means (2, m); f of the tasks (m,), and which take part (None: all); what F gains per unit of mean and of
+    mean square, (2, m) each; the gradients of the objective's own parameters."""
 
     mean: Tensor
     f: Tensor

@@ -14,7 +14,7 @@ from fcco.memory.forms._form import BlockShares, Evaluation, Form, Outer, OuterV
 from fcco.memory.forms._kernels import Kernel, Others, between, extremes
 from fcco.memory.forms._pairwise_tasks import PairwiseTasksForm
 from fcco.memory.forms._rows import largest_of, with_rows
-from fcco.memory.forms._views import View, view_of
+from fcco.memory.forms._views import view_of
 
 
 @final

@@ -10,7 +10,7 @@ from torch import Tensor
 from fcco.data import PointBlocks
 from fcco.memory._table import Entries, OutputTable
 from fcco.memory.forms._form import BlockShares, Evaluation, Form, Outer, OuterValues, TableObjective, example_weights
-from fcco.memory.forms._kernels import Anchors, Asked, Compared, Kernel, Others, between, extremes
+from fcco.memory.forms._kernels import Anchors, Asked, Compared, Kernel, Others, Ranked, between, extremes
 from fcco.memory.forms._rows import largest_of, with_rows
 
 
@@ -24,7 +24,7 @@ class _Seen(NamedTuple):
         part: (m,) bool, the blocks whose example was seen and has others to be compared with; None: all.
     """
 
-    s: Tensor
+    s: Ranked
     w: Tensor
     anchors: Anchors
     part: Tensor | None
@@ -98,7 +98,7 @@ class PairwiseTasksForm(Form):
         def weigh(some: slice, log_g: Tensor) -> OuterValues:
             return self._outer.at(self._blocks[some], self._finite(log_g, seen.part, some), share[some])
 
-        found = self._kernel.task_all(seen.anchors, between(seen.s, seen.w), seen.w, self._compared, weigh)
+        found = self._kernel.task_all(seen.anchors, seen.s, seen.w, self._compared, weigh)
         by_anchor = (found.outer.slope * found.slope).sum(1)  # (m,)
         kept = torch.ones_like(self._blocks, dtype=torch.bool)
         if seen.part is not None:
@@ -115,7 +115,7 @@ class PairwiseTasksForm(Form):
         if old is None:
             old = self._table.read(ids)
         seen = self._seen()
-        s = seen.s[:, ids]  # (T, K)
+        s = seen.s.s[:, ids]  # (T, K)
         w = seen.w[:, ids]  # (T, K, C)
         place = self._place[:, ids]  # (T, K)
         counts = place >= 0
@@ -137,17 +137,20 @@ class PairwiseTasksForm(Form):
     # ------------------------------------------------------------------ parts
 
     def _seen(self) -> _Seen:
-        s = self._sign * self._table.values.to(self._share.dtype)[:, self._column].T.contiguous()  # (T, N)
+        s = self._table.values.T
+        if s.shape[0] > self._column.shape[0]:
+            s = s.index_select(0, self._column)
+        s = self._sign * s.to(self._share.dtype, memory_format=torch.contiguous_format)  # (T, N)
         anchors = Anchors(s[self._task, self._example], self._task, self._example)
         if self._table.complete:
-            return _Seen(s, self._weight, anchors, None)
+            return _Seen(Ranked(s), self._weight, anchors, None)
         seen = self._table.seen  # (N,)
         # Those seen of a class stand for all of it.
         there = self._by_class(self._share * seen)  # (2, T)
         own, other = torch.where(there > 0, self._class_total / there, 0.0).unsqueeze(2)  # (T, 1) each
         w = self._components(self._share * seen * torch.where(self._own, own, other))
         comparable = (there > 0).any(0)  # (T,)
-        return _Seen(s, w, anchors, seen[self._example] & comparable[self._task])
+        return _Seen(Ranked(s), w, anchors, seen[self._example] & comparable[self._task])
 
     def _components(self, share: Tensor) -> Tensor:
         """(T, N, C) from what each counts in the mean over both classes (T, N)."""
@@ -184,7 +187,12 @@ class PairwiseTasksForm(Form):
         return torch.where(new, first.to(rows.dtype), rows)
 
     def _weigh(self, seen: _Seen, rows: Tensor, own: Tensor, fresh: Others) -> tuple[OuterValues, Tensor]:
-        """f (m,) with its slopes, and the log g (m, C) that they are taken at; own (T, K): who is of the blocks' class."""
+        """f (m,) with its slopes, and the log g (m, C) that they are taken at.
+
+        Args:
+            own: (T, K) bool, which of the drawn are of the blocks' class.
+            fresh: the drawn.
+        """
         same_class = None
         if self._has_own_class:
             same_class = own

@@ -11,10 +11,7 @@ _PAIRS = 1 << 22  # of one piece, where a step's others are set against all anch
 
 
 def with_rows(rows: Tensor, place: Tensor, fresh: Tensor, kept: Tensor) -> Tensor:
-    """Rows (A, C) with fresh ones (B, C) at the places (B,), where ``kept`` (B,) says so; the old ones stay as they are.
-
-    No place is kept twice.
-    """
+    """New rows (A, C), with fresh ones (B, C) at the places (B,) that are ``kept`` (B,); none is kept twice."""
     # What is not kept goes into a row beyond the last: a choice of some would have a shape that depends on data.
     longer = torch.cat([rows, rows[:1]])
     longer[torch.where(kept, place, rows.shape[0])] = fresh.to(rows.dtype)
