@@ -39,10 +39,12 @@ from fcco.solver._transaction import Transaction
 
 
 class _Written(NamedTuple):
-    """What the examples of a step had in the table, and the outputs (K, ...) that took its place."""
+    """What the examples of a step had in the table, the outputs (K, ...) that took its place, and for each draw the last
+    one that gave the same example (K,)."""
 
     old: Entries
     values: Tensor
+    last: Tensor
 
 
 @final
@@ -176,18 +178,16 @@ class MemoryEngine(Engine):
         # The table is too large to be copied: it is written in place, and the old entries are kept to undo that.
         transaction.on_failure(table.put_back, old)
         table.write(every.id, values, state.clock)
-        return _Written(old, values)
+        return _Written(old, values, last)
 
     @torch.no_grad()
     def _evaluate(self, written: _Written) -> Evaluation:
         """c of each draw's example at the table."""
         state = self.state
         assert state.form is not None
-        old = written.old
-        found = state.form.evaluate(old.id, state.rows, old)
+        found = state.form.evaluate(written.old.id, state.rows, written.old)
         state.rows = found.rows  # of the fork: a step that fails leaves the old ones
-        assert old.last is not None
-        return found._replace(c=found.c[old.last])
+        return found._replace(c=found.c[written.last])
 
     def _table(self, shape: tuple[int, ...]) -> OutputTable:
         """The table, made when the shape of an output is known."""

@@ -14,22 +14,15 @@ class Entries(NamedTuple):
     Args:
         id: (K,).
         values: (K, ...); ``written``: (K,).
-        last: (K,) for each draw the last one that gave the same example; None: each is there once.
+        once: (K,) bool, one draw per example: the last.
         sizes: how many draws are of the blocks' class and of the other, at most; None: nobody knows.
     """
 
     id: Tensor
     values: Tensor
     written: Tensor
-    last: Tensor | None = None
+    once: Tensor
     sizes: tuple[int, ...] | None = None
-
-    @property
-    def once(self) -> Tensor:
-        """(K,) bool: one draw per example, the last."""
-        if self.last is None:
-            return torch.ones_like(self.id, dtype=torch.bool)
-        return self.last == torch.arange(self.last.shape[0], device=self.last.device)
 
 
 def last_draws(id: Tensor) -> Tensor:
@@ -124,8 +117,17 @@ class OutputTable:
         self.complete = self.missing == 0
 
     def read(self, id: Tensor, last: Tensor | None = None, sizes: tuple[int, ...] | None = None) -> Entries:
-        """The entries (K,), to be put back should the step fail."""
-        return Entries(id, self.values[id], self.written[id], last, sizes)
+        """The entries (K,), to be put back should the step fail.
+
+        Args:
+            last: (K,) for each draw the last one that gave the same example; None: each is there once.
+            sizes: as of :class:`Entries`.
+        """
+        if last is None:
+            once = torch.ones_like(id, dtype=torch.bool)
+        else:
+            once = last == torch.arange(last.shape[0], device=last.device)
+        return Entries(id, self.values[id], self.written[id], once, sizes)
 
     def write(self, id: Tensor, values: Tensor, step: int | Tensor) -> None:
         """Fresh outputs (K, ...) of the examples (K,); where one is there twice, so is its output."""

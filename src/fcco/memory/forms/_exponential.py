@@ -23,18 +23,13 @@ from fcco.memory.forms._kernels import (
     Weigh,
     WholeTable,
     between,
+    sums_of_rows,
+    weighted_sums,
 )
 
-BUDGET = 1 << 16  # pairs of one piece on the CPU: as many as stay in its cache
+BUDGET = 1 << 16  # pairs of one piece on the CPU, for many tasks: as many as stay in its cache
 _LOG2E = math.log2(math.e)
 _LOWEST = -80.0 * _LOG2E  # exponents of 2: on the CPU numbers that underflow take fifty times as long
-
-
-def _weighted(x: Tensor, w: Tensor) -> Tensor:
-    """sum_p x_ap w_p (A, C) from x (A, P) and weights (P, C), or (A, P, C) where each row has its own."""
-    if w.dim() == 2:
-        return x @ w
-    return (x.unsqueeze(-2) @ w).squeeze(-2)
 
 
 class _Chunk(NamedTuple):
@@ -77,8 +72,8 @@ class _Part:
     def summed(self, x: Tensor, w: Tensor) -> Tensor:
         """sum_p x_ap w_p (A, C), from x (A, P) and the tasks' weights (T, P, C)."""
         if w.shape[0] == 1:
-            return x @ w[0]
-        return _weighted(x, w.index_select(0, self.task))
+            return weighted_sums(x, w[0])
+        return sums_of_rows(x, w.index_select(0, self.task))
 
     def spread(self, x: Tensor, factor: Tensor, total: Tensor) -> None:
         """Add sum_a x_ap factor_a, over the anchors of each task, to the total (T, P, C), in place."""
@@ -118,10 +113,10 @@ class Exponential(Kernel):
         for some in chunks:
             shift = minus_top[some.which]
             e = self._powers(some.root, shift)  # (A, P), at most 1
-            g = _weighted(e, some.w)  # (A, C)
+            g = sums_of_rows(e, some.w)  # (A, C)
             if some.outside is not None:
                 g += some.outside * shift.exp2()  # k = 1 outside of the hinge
-            slope[some.which] = 2.0 * self.scale * _weighted(e.mul_(some.root), some.w) / g
+            slope[some.which] = 2.0 * self.scale * sums_of_rows(e.mul_(some.root), some.w) / g
             log_g[some.which] = g.log() - shift / _LOG2E
         return log_g, slope
 
@@ -158,8 +153,8 @@ class Exponential(Kernel):
         for some in _pieces(edge, edge.shape[1] * s.shape[1]):
             root = self._root(edge[some].unsqueeze(2) + s[some].unsqueeze(1))  # (T, K, N)
             e = self._powers(root, shift[some])
-            g = e @ w[some]  # (T, K, C)
-            slope.append(2.0 * self.scale * (e.mul_(root) @ w[some]) / g)
+            g = weighted_sums(e, w[some])  # (T, K, C)
+            slope.append(2.0 * self.scale * weighted_sums(e.mul_(root), w[some]) / g)
             log_g.append(g.log() - shift[some] / _LOG2E)
         return torch.cat(log_g), torch.cat(slope)
 
@@ -248,7 +243,7 @@ class Exponential(Kernel):
             others: (P,) the other of the two: a pair's sum is its margin + x.
             w: (P, C) of the latter.
         """
-        budget = _budget(mine)
+        budget = 2 * _budget(mine)  # here pieces are made of fewer tensors
         outside = None
         if self.hinge and waits:
             if mine.shape[0] > FEW and mine.shape[0] * others.shape[0] > 2 * budget:
@@ -259,7 +254,7 @@ class Exponential(Kernel):
                 outside = w[~inside].sum(0)
                 others = others[inside]
                 w = w[inside]
-        for some in _pieces(mine, others.shape[0]):
+        for some in _pieces(mine, others.shape[0] // 2):
             yield _Chunk(some, self._root(mine[some].unsqueeze(1) + others), w, outside)
 
     def _task_chunks(self, mine: Tensor, others: Tensor, w: Tensor, task: Tensor) -> Iterator[_Chunk]:

@@ -68,8 +68,8 @@ class Form(ABC):
     Attributes:
         objective_params: the objective's own parameters, not the network's.
         max_changed_fraction: of the table, between two evaluations of all of it.
-        capturable: whether :meth:`evaluate` has fixed shapes and makes no device wait, so that a CUDA graph can hold
-            it; as the table is now.
+        capturable: whether on an accelerator :meth:`evaluate` has fixed shapes and makes nobody wait, so that a CUDA
+            graph can hold it; as the table is now.
         why_not: one sentence, where it is not.
     """
 
@@ -93,7 +93,7 @@ class Form(ABC):
     def evaluate(self, ids: Tensor, rows: list[Tensor], old: Entries | None = None) -> Evaluation:
         """c of the examples (K,) alone, whose outputs have just been written.
 
-        Of an example that is there more than once the last c counts (``old.last``).
+        Of an example that is there more than once the last c counts (``old.once``).
 
         Args:
             ids: on the table's device.

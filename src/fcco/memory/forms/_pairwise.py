@@ -77,6 +77,10 @@ class PairwiseForm(Form):
         kernel: k.
         table: where s comes from.
         same_class_only: for each component of g, whether it runs over the anchors' class alone.
+
+    Attributes:
+        selects: whether a step looks at the scores to leave out pairs outside of a hinge: on the CPU, where nobody
+            waits for that, and where large tables take long.
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class PairwiseForm(Form):
         table: OutputTable,
         same_class_only: tuple[bool, ...] = (False,),
     ) -> None:
+        self.selects = table.device.type == "cpu"
         self._kernel = kernel
         self._table = table
         self._sign = -1
@@ -140,7 +145,7 @@ class PairwiseForm(Form):
         counts = mine.valid
         if there.part is not None:
             counts = counts & there.part[mine.place]
-        log_g, slope = self._kernel.rows(there.a[mine.place], there.s, there.w, waits=False)  # (B, C) each
+        log_g, slope = self._kernel.rows(there.a[mine.place], there.s, there.w, waits=self.selects)  # (B, C) each
         kept = counts & old.once[mine.draw]
         new_rows = with_rows(rows[0], mine.place, log_g, kept)
         if there.part is not None and not self._has_own_class:
@@ -148,7 +153,7 @@ class PairwiseForm(Form):
         found, log_g = self._weigh(there, new_rows, theirs, fresh)
         by_anchor = torch.where(counts, (found.slope[mine.place] * slope).sum(1), 0.0)
         column.index_add_(0, mine.draw, by_anchor.to(column.dtype), alpha=-self._sign)
-        by_other = (self._kernel.columns(fresh.s, there.a, log_g, found.slope, waits=False) * fresh.w).sum(1)
+        by_other = (self._kernel.columns(fresh.s, there.a, log_g, found.slope, waits=self.selects) * fresh.w).sum(1)
         column.index_add_(0, theirs.draw, by_other.to(column.dtype), alpha=self._sign)
         return Evaluation(c, found.f, found.param_gradients, [new_rows], there.part)
 

@@ -11,7 +11,18 @@ from torch import Tensor
 
 from fcco._support.logs import ZERO
 from fcco.data._draws import exact_dtype
-from fcco.memory.forms._kernels import FEW, Anchors, Asked, Compared, Kernel, Others, Ranked, Weigh, WholeTable
+from fcco.memory.forms._kernels import (
+    FEW,
+    Anchors,
+    Asked,
+    Compared,
+    Kernel,
+    Others,
+    Ranked,
+    Weigh,
+    WholeTable,
+    weighted_sums,
+)
 
 
 def inverse(log_g: Tensor) -> Tensor:
@@ -99,7 +110,7 @@ class Polynomial(Kernel):
 
     def one_by_one(self, q: Tensor, p: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         x = self._inside(self.margin + p.unsqueeze(-2) - q.unsqueeze(-1))  # (..., Q, P)
-        return self.scale * (x.square() @ w), 2.0 * self.scale * (x @ w)
+        return self.scale * weighted_sums(x.square(), w), 2.0 * self.scale * weighted_sums(x, w)
 
     def by_sorting(self, q: Tensor, p: Tensor, w: Tensor, ranked: Ranked | None = None) -> tuple[Tensor, Tensor]:
         """Sums over the points above a threshold of 1, p and p^2, added up from the top."""
