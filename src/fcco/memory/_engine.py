@@ -39,8 +39,8 @@ from fcco.solver._transaction import Transaction
 
 
 class _Written(NamedTuple):
-    """What the examples of a step had in the table, the outputs (K, ...) that took its place, and for each draw the last
-    one that gave the same example (K,)."""
+    """What the examples of a step had in the table, the outputs (K, ...) that took its place, and for each draw the
+    last one that gave the same example (K,)."""
 
     old: Entries
     values: Tensor

@@ -22,7 +22,6 @@ from fcco.memory.forms._kernels import (
     Ranked,
     Weigh,
     WholeTable,
-    between,
     sums_of_rows,
     weighted_sums,
 )
@@ -76,12 +75,12 @@ class _Part:
         return sums_of_rows(x, w.index_select(0, self.task))
 
     def spread(self, x: Tensor, factor: Tensor, total: Tensor) -> None:
-        """Add sum_a x_ap factor_a, over the anchors of each task, to the total (T, P, C), in place."""
-        if total.shape[0] == 1:
-            total[0] += x.T @ factor
+        """Add sum_a x_ap factor_a, over the anchors of each task, to the total (C, T, P), in place."""
+        if total.shape[1] == 1:
+            total[:, 0] += (x.T @ factor).T
             return
-        for column in range(factor.shape[1]):
-            total[:, :, column].index_add_(0, self.task, x * factor[:, column].unsqueeze(1))
+        for column, sums in zip(factor.unbind(1), total, strict=True):
+            sums.index_add_(0, self.task, x * column.unsqueeze(1))
 
 
 def joined_values(parts: list[OuterValues]) -> OuterValues:
@@ -129,32 +128,35 @@ class Exponential(Kernel):
                 result[some.which, column] = e.mul_(some.root) @ b_in[:, column]
         return 2.0 * self.scale * result
 
-    def task_rows(self, asked: Asked, s: Ranked, w: Tensor) -> tuple[Tensor, Tensor]:
+    def task_rows(self, asked: Asked, s: Ranked, w: Tensor, compared: Compared) -> tuple[Tensor, Tensor]:
+        others = compared.at(s.s, w)
         if 2 * asked.most > asked.mask.numel():  # little would be saved
-            return self._dense_rows(asked.a, between(s.s, w), w)
+            return self._dense_rows(asked.a, others, compared)
         # Of all (task, draw) pairs the anchors alone, at the front of a list that has room for the most there can be.
         tasks, draws = asked.mask.shape
         mask = asked.mask.flatten()
         place = torch.where(mask, mask.cumsum(0) - 1, asked.most)
         entry = mask.new_zeros(asked.most + 1, dtype=torch.int64)
         entry = entry.scatter_(0, place, torch.arange(mask.shape[0], device=mask.device))[:-1]  # (M,)
-        found = self.rows(asked.a.flatten()[entry], between(s.s, w), w, entry // draws)
+        found = self.rows(asked.a.flatten()[entry], others.s, others.w, entry // draws)
         place = place.clamp(max=asked.most - 1)
         log_g, slope = (value[place].reshape(tasks, draws, -1) for value in found)
         return log_g, slope
 
-    def _dense_rows(self, a: Tensor, s: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    def _dense_rows(self, a: Tensor, others: Others, compared: Compared) -> tuple[Tensor, Tensor]:
         """log g and relative slopes (T, K, C) of all draws (T, K) in all tasks."""
         edge = self.margin - a
-        low, high = (end.unsqueeze(1) for end in s.aminmax(dim=1))
+        low, high = (end.unsqueeze(1) for end in others.s.aminmax(dim=1))
         shift = -self._exponent(edge, low, high).unsqueeze(2)  # (T, K, 1)
         log_g = []
         slope = []
-        for some in _pieces(edge, edge.shape[1] * s.shape[1]):
-            root = self._root(edge[some].unsqueeze(2) + s[some].unsqueeze(1))  # (T, K, N)
+        for some in _pieces(edge, edge.shape[1] * others.s.shape[1]):
+            size = max(compared.count[some])  # of the others of these tasks
+            root = self._root(edge[some].unsqueeze(2) + others.s[some, :size].unsqueeze(1))  # (T, K, P)
             e = self._powers(root, shift[some])
-            g = weighted_sums(e, w[some])  # (T, K, C)
-            slope.append(2.0 * self.scale * weighted_sums(e.mul_(root), w[some]) / g)
+            w = others.w[some, :size]
+            g = weighted_sums(e, w)  # (T, K, C)
+            slope.append(2.0 * self.scale * weighted_sums(e.mul_(root), w) / g)
             log_g.append(g.log() - shift[some] / _LOG2E)
         return torch.cat(log_g), torch.cat(slope)
 
@@ -171,26 +173,24 @@ class Exponential(Kernel):
         return 2.0 * self.scale * torch.stack(result, -1)
 
     def task_all(self, anchors: Anchors, s: Ranked, w: Tensor, compared: Compared, weigh: Weigh) -> WholeTable:
-        index = compared.index
-        others = between(s.s, w).gather(1, index)  # (T, P)
-        weight = w.gather(1, index.unsqueeze(2).expand(-1, -1, w.shape[2]))  # (T, P, C)
-        columns = torch.zeros_like(weight)
+        others = compared.at(s.s, w)
+        columns = w.new_zeros(w.shape[2], *others.s.shape)  # (C, T, P)
         edge = self.margin - anchors.a
-        minus_top = -self._most(others, edge, anchors.task).unsqueeze(1)  # (A, 1)
+        minus_top = -self._most(others.s, edge, anchors.task).unsqueeze(1)  # (A, 1)
         log_g: list[Tensor] = []
         slope: list[Tensor] = []
         outer: list[OuterValues] = []
         for some, tasks, size in compared.pieces(_budget(edge)):
             part = _Part(edge[some], minus_top[some], anchors.task[some] - tasks.start)
-            mine = Others(others[tasks, :size], weight[tasks, :size])
+            mine = Others(others.s[tasks, :size], others.w[tasks, :size])
             power, g = self._task_powers(part, mine)  # (A, P) and (A, C)
             log_g.append(g.log() - part.shift / _LOG2E)
             slope.append(2.0 * self.scale * part.summed(power, mine.w) / g)
             outer.append(weigh(some, log_g[-1]))
             # The same pairs serve both ways: a pair's part in g is what it gets back.
-            part.spread(power, outer[-1].slope / g.masked_fill(g == 0.0, math.inf), columns[tasks, :size])
-        by_other = 2.0 * self.scale * (columns * weight).sum(2)  # (T, P)
-        by_example = torch.zeros_like(s.s).scatter(1, index, by_other)
+            part.spread(power, outer[-1].slope / g.masked_fill(g == 0.0, math.inf), columns[:, tasks, :size])
+        by_other = 2.0 * self.scale * (columns.permute(1, 2, 0) * others.w).sum(2)  # (T, P)
+        by_example = torch.zeros_like(s.s).scatter(1, compared.index, by_other)
         return WholeTable(torch.cat(log_g), torch.cat(slope), joined_values(outer), by_example)
 
     def _task_powers(self, part: _Part, others: Others) -> tuple[Tensor, Tensor]:

@@ -82,6 +82,11 @@ class Compared:
         first = [0, *task.bincount(minlength=len(count)).cumsum(0).tolist()]
         return cls(index.contiguous(), count, first)
 
+    def at(self, s: Tensor, w: Tensor) -> Others:
+        """Scores (T, P) and weights (T, P, C) of the others alone, from those of all (T, N) and (T, N, C)."""
+        weight = w.gather(1, self.index.unsqueeze(2).expand(-1, -1, w.shape[2]))
+        return Others(between(s.gather(1, self.index), weight), weight)
+
     def pieces(self, budget: int) -> Iterator[tuple[slice, slice, int]]:
         """The anchors in parts: which, of which tasks, and how many others these have at most.
 
@@ -163,7 +168,7 @@ class Kernel(ABC):
         """sum_a b_a k'(s_o - s_a) / g_a (Q, C), from others (Q,), anchors (A,), their log g and b (A, C)."""
 
     @abstractmethod
-    def task_rows(self, asked: Asked, s: Ranked, w: Tensor) -> tuple[Tensor, Tensor]:
+    def task_rows(self, asked: Asked, s: Ranked, w: Tensor, compared: Compared) -> tuple[Tensor, Tensor]:
         """:meth:`rows` (T, K, C) of drawn anchors, from others (T, N) and weights (T, N, C); elsewhere any number."""
 
     @abstractmethod
@@ -225,4 +230,4 @@ def sums_of_rows(x: Tensor, w: Tensor) -> Tensor:
     """sum_p x_ap w_p (A, C) from x (A, P) and weights (P, C), or (A, P, C) where each row has its own."""
     if w.dim() == 2:
         return weighted_sums(x, w)
-    return weighted_sums(x.unsqueeze(-2), w).squeeze(-2)
+    return torch.stack([(x * column).sum(1) for column in w.unbind(2)], 1)

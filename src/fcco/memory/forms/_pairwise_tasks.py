@@ -124,7 +124,7 @@ class PairwiseTasksForm(Form):
             counts = counts & seen.part[place]
         kept = counts & old.once
         asked = Asked(s, kept, self._most[min(len(self._most), ids.shape[0]) - 1])
-        log_g, slope = self._kernel.task_rows(asked, seen.s, seen.w)  # (T, K, C) each
+        log_g, slope = self._kernel.task_rows(asked, seen.s, seen.w, self._compared)  # (T, K, C) each
         new_rows = with_rows(rows[0], place.flatten(), log_g.flatten(0, 1), kept.flatten())
         if seen.part is not None and not self._has_own_class:
             new_rows = self._with_first_rows(new_rows, seen, s, w * old.once.unsqueeze(1))

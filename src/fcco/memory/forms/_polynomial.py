@@ -61,7 +61,7 @@ class Polynomial(Kernel):
         # Sums over anchors are the same sums with the signs turned: k'(s_o - s_a) with q = -s_o, p = -s_a.
         return self.sums(-s, -a, b * inverse(log_g))[1]
 
-    def task_rows(self, asked: Asked, s: Ranked, w: Tensor) -> tuple[Tensor, Tensor]:
+    def task_rows(self, asked: Asked, s: Ranked, w: Tensor, compared: Compared) -> tuple[Tensor, Tensor]:
         return self._relative(*self.sums(asked.a, s.s, w, s))
 
     def task_columns(self, q: Tensor, anchors: Anchors, s: Ranked, log_g: Tensor, b: Tensor) -> Tensor:
