@@ -80,7 +80,8 @@ class _Part:
             total[:, 0] += (x.T @ factor).T
             return
         for column, sums in zip(factor.unbind(1), total, strict=True):
-            sums.index_add_(0, self.task, x * column.unsqueeze(1))
+            # Into a tensor of its own first: to add rows to a part of a larger one is slow.
+            sums += torch.zeros_like(sums).index_add_(0, self.task, x * column.unsqueeze(1))
 
 
 def joined_values(parts: list[OuterValues]) -> OuterValues:
@@ -180,7 +181,7 @@ class Exponential(Kernel):
         log_g: list[Tensor] = []
         slope: list[Tensor] = []
         outer: list[OuterValues] = []
-        for some, tasks, size in compared.pieces(_budget(edge)):
+        for some, tasks, size in compared.pieces(2 * _budget(edge)):
             part = _Part(edge[some], minus_top[some], anchors.task[some] - tasks.start)
             mine = Others(others.s[tasks, :size], others.w[tasks, :size])
             power, g = self._task_powers(part, mine)  # (A, P) and (A, C)
