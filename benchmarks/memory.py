@@ -294,6 +294,7 @@ def evaluated(objective: OutputObjective, s: Tensor) -> Evaluation:
     """F and its derivatives at the outputs (N, ...) of all examples."""
     table = OutputTable.empty(s.shape[0], tuple(s.shape[1:]), like=s)
     table.write(torch.arange(s.shape[0], device=s.device), s, 0)
+    table.recount()
     form = form_of(objective, table)
     return form.evaluate_all(form.start_rows())
 

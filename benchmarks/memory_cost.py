@@ -27,6 +27,7 @@ from fcco.data import Examples, Points, Tasks
 from fcco.memory import MemoryLoader, MemoryState, OutputTable
 from fcco.memory._sampler import gradient_sizes, renewed
 from fcco.memory._strata import Strata
+from fcco.memory._table import last_draws
 from fcco.memory.forms import Form, form_of
 from fcco.objectives import AveragePrecision, GlobalContrastive, MultiTaskAUC, OutputObjective, PartialAUC
 
@@ -61,6 +62,7 @@ class Case:
     state: MemoryState
     strata: Strata
     id: Tensor
+    sizes: tuple[int, ...] | None
 
     @property
     def table(self) -> OutputTable:
@@ -74,7 +76,8 @@ class Case:
 
     def step(self) -> None:
         """What a step asks of the table."""
-        self.form.evaluate(self.id, self.state.rows, self.table.read(self.id))
+        old = self.table.read(self.id, last_draws(self.id), self.sizes)
+        self.form.evaluate(self.id, self.state.rows, old)
 
     def refresh(self) -> None:
         """Everything evaluated, and kept."""
@@ -97,11 +100,12 @@ def made(kind: str, n: int, device: str) -> Case:
         outputs += 2.5 * (torch.arange(n, device=device) % 100 == 0)
     table = OutputTable.empty(n, KINDS[kind], like=outputs)
     table.write(torch.arange(n, device=device), outputs, 0)
+    table.recount()
     form, state = form_of(objective, table), solver.state.engine
     state.take_over(table, form, form.start_rows())
     assert isinstance(loader, MemoryLoader)
-    id = next(iter(loader)).id.unique()  # the order of the sweep, made by this, is part of what is kept
-    return Case(loader, state, Strata(objective.blocks, table.device), id)
+    batch = next(iter(loader))  # the order of the sweep, made by this, is part of what is kept
+    return Case(loader, state, Strata(objective.blocks, table.device), batch.id.to(device), batch.strata)
 
 
 def held(thing: Any, found: dict[int, int] | None = None) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import fcco
 from fcco.data import Points
 from fcco.memory import diagnose
-from fcco.memory.forms._kernels import Polynomial
+from fcco.memory.forms._polynomial import Polynomial
 from fcco.objectives import PartialAUC
 from tests.memory.cases import CASES, N, inputs, labels, model, points, solver_for, state_of, whole
 

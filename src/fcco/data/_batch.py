@@ -28,6 +28,8 @@ class Batch:
             block add up to 1; over a full pass they do so exactly.
         probability: (K,) how likely each example was drawn (the output memory's draws).
         large: whether it is one of a loader's large batches, with which SARAH starts afresh; None: there are none.
+        strata: how many examples are of each stratum that the output memory draws from; None: it is no batch of its
+            loader, so its ids are checked.
 
     Example:
         >>> batch = Batch(torch.zeros(3, 2), torch.tensor([4, 0, 7]), torch.tensor([1]))
@@ -44,6 +46,7 @@ class Batch:
     weight: Tensor | None = None
     probability: Tensor | None = None
     large: bool | None = None
+    strata: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return int(self.id.shape[0])

@@ -15,8 +15,8 @@ table keeps the last output.
 
 from fcco.memory._diagnostics import MemoryDiagnosis, diagnose
 from fcco.memory._engine import MemoryEngine
-from fcco.memory._loader import MemoryLoader
+from fcco.memory._loader import DrawPlan, MemoryLoader
 from fcco.memory._state import MemoryState
 from fcco.memory._table import OutputTable
 
-__all__ = ["MemoryDiagnosis", "MemoryEngine", "MemoryLoader", "MemoryState", "OutputTable", "diagnose"]
+__all__ = ["DrawPlan", "MemoryDiagnosis", "MemoryEngine", "MemoryLoader", "MemoryState", "OutputTable", "diagnose"]

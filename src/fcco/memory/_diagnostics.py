@@ -84,7 +84,7 @@ def diagnose(solver: Solver) -> MemoryDiagnosis:
         spread = float(state.figures.spread)
         capped = float(state.figures.capped)
     return MemoryDiagnosis(
-        seen=1.0 - table.missing / float(members),
+        seen=1.0 - table.missing / int(members),
         age=float(age.mean()),
         oldest=int(age.max()),
         change=change,
@@ -104,25 +104,23 @@ def memory_of(solver: Solver) -> MemoryState:
 
 
 def figures_of(old: Entries, fresh: Tensor, capped: Tensor) -> Figures:
-    """What a step saw: fresh outputs (K, ...) against the entries that they replaced."""
+    """What a step saw: fresh outputs (K, ...) against the entries that they replaced, each example once."""
     stored = old.values
     fresh = fresh.to(stored.dtype)
-    if old.missing:  # some examples had no entry
-        known = old.written >= 0
-        stored = stored[known]
-        fresh = fresh[known]
-    root = math.sqrt(max(1, stored.shape[0]))
-    change = (fresh - stored).norm() / root  # ()
-    spread = (stored - stored.mean(0)).norm() / root  # ()
-    return Figures(stored.shape[0], change, spread, capped)
+    there = old.once & (old.written >= 0)  # (K,) those that had an entry
+    mask = there.reshape(-1, *[1] * (stored.dim() - 1))
+    known = there.sum()  # ()
+    number = known.clamp(min=1).to(stored.dtype)
+    mean = torch.where(mask, stored, 0.0).sum(0) / number
+    change = torch.where(mask, fresh - stored, 0.0).norm() / number.sqrt()  # ()
+    spread = torch.where(mask, stored - mean, 0.0).norm() / number.sqrt()  # ()
+    return Figures(known, change, spread, capped)
 
 
 def followed(staleness: Tensor, figures: Figures) -> Tensor:
     """The running mean of change / spread, with a step's figures in it; no device waits."""
-    if figures.known < FEW:
-        return staleness
     ratio = (figures.change / figures.spread).nan_to_num(0.0).clamp(max=MOST)  # 0/0 of outputs that have not moved
-    return torch.lerp(staleness, ratio, RATE)
+    return torch.where(figures.known < FEW, staleness, torch.lerp(staleness, ratio, RATE))
 
 
 def warn_if_stale(state: MemoryState, step: int, stacklevel: int) -> None:

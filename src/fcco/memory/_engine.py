@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any, NamedTuple, final
 
@@ -13,7 +14,7 @@ from fcco._support.parallel import rank_and_world, sum_over_ranks
 from fcco.data import Batch
 from fcco.data._reader import Reader
 from fcco.memory._diagnostics import figures_of, followed, warn_if_stale
-from fcco.memory._exchange import Distinct, Fresh, broadcast_from_rank0, gathered
+from fcco.memory._exchange import Fresh, broadcast_from_rank0, gathered, output_error
 from fcco.memory._forward import NetworkPass, Operations
 from fcco.memory._loader import MemoryLoader
 from fcco.memory._output_gradients import Weigher, add_param_gradients
@@ -22,9 +23,8 @@ from fcco.memory._sampler import gradient_sizes, renewed
 from fcco.memory._scoring import scored_table
 from fcco.memory._state import MemoryState, check_rows, check_sizes
 from fcco.memory._strata import Strata
-from fcco.memory._table import Entries, OutputTable
+from fcco.memory._table import Entries, OutputTable, last_draws
 from fcco.memory.forms import Evaluation, form_of
-from fcco.memory.forms._form import sent
 from fcco.methods import OutputMemory
 from fcco.methods.estimators import Weights
 from fcco.objectives import OutputObjective
@@ -39,11 +39,12 @@ from fcco.solver._transaction import Transaction
 
 
 class _Written(NamedTuple):
-    """The examples of a step, what they had in the table, and the outputs (U, ...) that took its place."""
+    """What the examples of a step had in the table, the outputs (K, ...) that took its place, and for each draw the
+    last one that gave the same example (K,)."""
 
-    distinct: Distinct
     old: Entries
     values: Tensor
+    last: Tensor
 
 
 @final
@@ -97,9 +98,8 @@ class MemoryEngine(Engine):
         with self._evaluator.no_sync():
             network = NetworkPass(self._evaluator, self._objective, batch, request.chunk)
             fresh, work = self._outputs(network)
-            finite = finite_rows([fresh])  # (K,)
             # Every rank learns what all of them drew and saw.
-            every = gathered(batch, fresh, finite, self.strata)
+            every = gathered(batch, fresh, self.strata)
             # From here on every rank does the same with the same numbers.
             written = self._write(request.t, every, work, transaction)
             found = self._evaluate(written)
@@ -113,12 +113,23 @@ class MemoryEngine(Engine):
         return Probed(
             samples=samples,
             oracle=Oracle(g=samples, j=samples),
-            seen=[],
-            finite=lambda: finite.all(),
-            blame=lambda: NonFiniteError("the gradient is not finite, though all outputs are", []),
-            commit=lambda ok: None,  # the entries are in the table, and the transaction knows the old ones
-            f=found.f,
+            seen=[fresh],
+            finite=lambda: finite_rows([fresh]).all(),
+            blame=lambda: self._blame(batch, fresh),
+            commit=functools.partial(self._commit, written.old),
+            f=_mean_kept(found),
         )
+
+    def _blame(self, batch: Batch, fresh: Tensor) -> NonFiniteError:
+        gradient = NonFiniteError("the gradient is not finite, though all outputs are", [])
+        return output_error(batch.id, fresh) or gradient
+
+    def _commit(self, old: Entries, ok: Tensor | None) -> None:
+        """The entries are in the table, and the transaction knows the old ones: a captured step has them put back."""
+        if ok is None:
+            return
+        assert self.state.table is not None
+        self.state.table.keep_where(ok, old)
 
     def samples(self, request: Request) -> int:
         return len(self._read(request))
@@ -156,24 +167,27 @@ class MemoryEngine(Engine):
             draws = int(every.id.shape[0])
             fraction = state.form.max_changed_fraction
             state.period = choose_period(table.size, draws, state.form.cost(), operations, fraction)
-        # Shapes of the network are constant; here, where work is small, each example is met once.
-        distinct = every.distinct()
-        ids = sent(distinct.ids, table.device)  # (U,)
-        values = every.values[sent(distinct.last, table.device)]  # (U, ...)
-        old = table.read(ids)
+        # Of an example that was drawn twice the last output stays, and all of its draws get that one.
+        last = last_draws(every.id)  # (K,)
+        values = every.values[last]  # (K, ...)
+        old = table.read(every.id, last, every.sizes)
+        if state.clock is None:
+            state.clock = torch.full((), t - 1, device=table.device)
+        # Counted on the device: a captured step would else write its own number for ever.
+        state.clock = state.clock + 1
         # The table is too large to be copied: it is written in place, and the old entries are kept to undo that.
         transaction.on_failure(table.put_back, old)
-        table.write(ids, values, t)
-        return _Written(distinct, old, values)
+        table.write(every.id, values, state.clock)
+        return _Written(old, values, last)
 
     @torch.no_grad()
     def _evaluate(self, written: _Written) -> Evaluation:
         """c of each draw's example at the table."""
         state = self.state
         assert state.form is not None
-        found = state.form.evaluate(written.distinct.ids, state.rows, written.old)
+        found = state.form.evaluate(written.old.id, state.rows, written.old)
         state.rows = found.rows  # of the fork: a step that fails leaves the old ones
-        return found._replace(c=found.c[sent(written.distinct.place, found.c.device)])
+        return found._replace(c=found.c[written.last])
 
     def _table(self, shape: tuple[int, ...]) -> OutputTable:
         """The table, made when the shape of an output is known."""
@@ -208,14 +222,20 @@ class MemoryEngine(Engine):
             self._refresh(t, self.settings.renewal)
             warn_if_stale(self.state, t, stacklevel + 1)
 
+    def steps_to_refresh(self) -> int:
+        """After how many more steps the whole table is evaluated; the first step chooses how often."""
+        left = self.state.refreshed + self.state.period - self._counters.t
+        return max(1, left)
+
     @torch.no_grad()
     def _refresh(self, t: int, renewal: float) -> None:
         state = self.state
         assert state.form is not None
         assert state.table is not None
+        state.table.recount()  # here a device waits anyway
         found = state.form.evaluate_all(state.rows)
         seen = None
-        if state.table.missing:
+        if not state.table.complete:
             seen = state.table.seen
         # Replaced all at once below: a Ctrl-C in between leaves the old ones.
         shares = []
@@ -313,6 +333,14 @@ class MemoryEngine(Engine):
         state.values = state.values.to(self._like.dtype)  # a state of another precision may be loaded
         table = OutputTable(state.values, state.written, self.strata.counted)
         state.take_over(table, form_of(self._objective, table), state.rows)
+
+
+def _mean_kept(found: Evaluation) -> Tensor:
+    """f of the blocks, scaled so that their mean is that of those that took part."""
+    if found.part is None:
+        return found.f
+    share = found.part.to(found.f.dtype).mean()  # ()
+    return torch.where(found.part, found.f, 0.0) / share
 
 
 register_engine(memory=True, factory=MemoryEngine)

@@ -33,6 +33,22 @@ class _Drawn(NamedTuple):
     seed: int
 
 
+class DrawPlan(NamedTuple):
+    """The draws of some steps: what the batches of these steps hold besides x.
+
+    Args:
+        id: (n, K) the examples.
+        probability: (n, K) q of each.
+        weight: (n, K) 1/B of their strata.
+        strata: how many of each step's are of each stratum; None: several ranks share them.
+    """
+
+    id: Tensor
+    probability: Tensor
+    weight: Tensor
+    strata: tuple[int, ...] | None
+
+
 @final
 class MemoryLoader(EpochLoader):
     """An iterable of :class:`fcco.Batch` for a solver with :func:`fcco.output_memory`, made by ``solver.loader``.
@@ -109,9 +125,14 @@ class MemoryLoader(EpochLoader):
         )
         inverse = [torch.full((sampler.draws,), 1.0 / sampler.draws).double() for sampler in self._samplers]
         self._weight = torch.cat(inverse).to(self.device)  # (K,) 1/B of each draw, over all ranks
+        # On one rank; of several each has a part of every stratum, which is counted when all are gathered.
+        self._strata_sizes: tuple[int, ...] | None = None
+        if self._world == 1:
+            self._strata_sizes = tuple(sampler.draws for sampler in self._samplers)
         self.ahead = max(AHEAD, 2 * num_workers)  # DataLoader asks for two batches per worker
         self._generator = torch.Generator().manual_seed(rank_seed(seed, 0))  # the same on every rank
         self._queue: deque[_Drawn] = deque()  # drawn, not handed out; the first is the next step's
+        self._planned = 0  # steps of the last plan that were not handed out
 
     def __iter__(self) -> Iterator[Batch]:
         turn = self._begin_turn()
@@ -126,9 +147,49 @@ class MemoryLoader(EpochLoader):
             _, batch = next(batches)
             # Counted before it is handed out: a state saved during the step goes on after it.
             self._queue.popleft()
+            self._planned = 0
             self._step += 1
             yield self._pinned(batch)
         self._end_epoch()
+
+    def plan(self, most: int) -> DrawPlan:
+        """The draws of the next steps, ``most`` of them at most, all at once: for steps that fetch their own x.
+
+        They are those that iterating would hand out one by one. A plan ends with the epoch, and where the
+        probabilities are renewed, since later draws depend on that. Nothing counts as handed out before
+        :meth:`advance`, so a state saved in between goes on after the last step taken.
+
+        Args:
+            most: how many steps.
+        """
+        checks.positive_int("most", most)
+        steps = min(most, len(self) - self._step, self._memory.steps_to_refresh())
+        while len(self._queue) < steps + self.ahead:
+            self._queue.append(self._draw())
+        self._planned = steps
+        drawn = [self._queue[number] for number in range(steps)]
+        mine = slice(self._rank, None, self._world)
+        return DrawPlan(
+            id=torch.stack([part.id for part in drawn])[:, mine],
+            probability=torch.stack([part.probability for part in drawn])[:, mine],
+            weight=self._weight[mine].expand(steps, -1),
+            strata=self._strata_sizes,
+        )
+
+    def advance(self, steps: int) -> None:
+        """Count the first ``steps`` of a plan as handed out; an iteration under way ends."""
+        checks.positive_int("steps", steps)
+        if steps > self._planned:
+            raise ValueError(f"steps must be at most those left of the last plan, {self._planned}, got {steps}")
+        for _ in range(steps):
+            self._queue.popleft()
+        self._planned -= steps
+        self._step += steps
+        self._turn += 1
+        self._resumed = True  # an iteration that begins now goes on from here
+        if self._step == len(self):
+            self._end_epoch()
+            self._resumed = False
 
     def score(self, chunk: int = 1024) -> None:
         """Fill the table by one pass of the network over all data, and charge it to the solver's samples.
@@ -151,6 +212,7 @@ class MemoryLoader(EpochLoader):
                 y=self.structure.labels_at(id),
                 weight=self._weight[mine],
                 probability=drawn.probability[mine],
+                strata=self._strata_sizes,
             )
             yield Plan(batch, drawn.seed)
 
@@ -192,6 +254,7 @@ class MemoryLoader(EpochLoader):
         queue = state["queue"]
         ids = queue["id"].to(self.device)
         probabilities = queue["probability"].to(self.device)
+        self._planned = 0
         self._queue = deque(_Drawn(*parts) for parts in zip(ids, probabilities, queue["seed"], strict=True))
 
     def kind(self) -> dict[str, Any]:

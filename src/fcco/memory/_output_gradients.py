@@ -55,7 +55,7 @@ class Weigher:
         """
         strata = self._strata.mask[:, id]  # (S, K)
         ratio = weight / probability  # (K,)
-        if table.missing:
+        if not table.complete:
             ratio = ratio * (self._strata.shares_seen(table).unsqueeze(1) * strata).sum(0)
         v = c * _like(ratio.to(c.dtype), c)
         found = self._capped(v, weight, strata)
@@ -123,10 +123,11 @@ def add_param_gradients(params: list[nn.Parameter], found: Evaluation, weight: W
     to the scale that it has once all were seen, like the output gradients.
     """
     for p, gradient in zip(params, found.param_gradients, strict=True):
-        part = weight
+        scaled = weight * gradient.to(p.dtype)
         if p.dim() and p.shape[0] == num_blocks:
-            part = weight * found.f.shape[0] / num_blocks
-        scaled = part * gradient.to(p.dtype)
+            scaled = scaled * (found.f.shape[0] / num_blocks)
+            if found.part is not None:
+                scaled = scaled * found.part.to(p.dtype).mean()
         if p.grad is not None:
             scaled = scaled + p.grad
         p.grad = scaled

@@ -22,7 +22,7 @@ class Figures(NamedTuple):
         capped: the share of the output gradients that were capped.
     """
 
-    known: int
+    known: Tensor
     change: Tensor
     spread: Tensor
     capped: Tensor
@@ -43,6 +43,7 @@ class MemoryState:
         refreshed: the step of the last evaluation of the whole table.
         period: steps between two of them; 0: to be chosen at the first step.
         table: ``values`` and ``written`` as a table; ``form``: F as a function of it.
+        clock: () the number of the last step, on the device: what ``written`` gets; None: not there yet.
         figures: of the last step; None: before it.
         warned: that the table is stale; once is enough.
     """
@@ -57,6 +58,7 @@ class MemoryState:
     period: int = saved(default=0)
     table: OutputTable | None = derived(default=None)
     form: Form | None = derived(default=None)
+    clock: Tensor | None = derived(default=None)
     figures: Figures | None = derived(default=None)
     warned: bool = derived(default=False)
 
@@ -65,6 +67,7 @@ class MemoryState:
         # The engine makes these anew: they hold the objective and the old tensors.
         self.table = None
         self.form = None
+        self.clock = None
         self.figures = None
         self.warned = False
 

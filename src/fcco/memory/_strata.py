@@ -33,6 +33,7 @@ class Strata:
         for mask, ids in zip(self.mask, self.members, strict=True):
             mask[ids] = True
         self.counted = self.mask.any(0)  # (N,)
+        self._chance = 1.0 / self.mask.sum(1).double()  # (S,) of each member, in a uniform draw
 
     def __len__(self) -> int:
         return len(self.members)
@@ -41,6 +42,12 @@ class Strata:
     def sizes(self) -> list[int]:
         """How many examples each has."""
         return [int(ids.shape[0]) for ids in self.on_cpu]
+
+    def count(self, id: Tensor) -> tuple[int, ...] | None:
+        """How many of the examples (K,) are of each stratum, a device waits; None: there is one."""
+        if len(self) == 1:
+            return None
+        return tuple(self.mask[:, id].sum(1).tolist())
 
     def shares_seen(self, table: OutputTable) -> Tensor:
         """(S,) the share of each stratum that has an entry in the table."""
@@ -52,8 +59,7 @@ class Strata:
         Those in no stratum count nothing.
         """
         inside = self.mask[:, id].double()  # (S, K)
-        size = torch.tensor(self.sizes, dtype=torch.float64, device=id.device)
         drawn = inside.sum(1).clamp(min=1.0)  # (S,)
         outside = ~self.counted[id]  # (K,)
-        probability = ((1.0 / size) @ inside).masked_fill(outside, 1.0)
+        probability = (self._chance @ inside).masked_fill(outside, 1.0)
         return probability, (1.0 / drawn) @ inside

@@ -9,13 +9,32 @@ from torch import Tensor
 
 
 class Entries(NamedTuple):
-    """What some examples (K,) had in the table, and how full it was: all that undoes a write."""
+    """What the examples of a step (K,) had in the table: all that undoes a write. An example may be there twice.
+
+    Args:
+        id: (K,).
+        values: (K, ...); ``written``: (K,).
+        once: (K,) bool, one draw per example: the last.
+        sizes: how many draws are of the blocks' class and of the other, at most; None: nobody knows.
+    """
 
     id: Tensor
     values: Tensor
     written: Tensor
-    missing: int
-    filling: bool
+    once: Tensor
+    sizes: tuple[int, ...] | None = None
+
+
+def last_draws(id: Tensor) -> Tensor:
+    """(K,) for each draw the last one that gave the same example.
+
+    Example:
+        >>> last_draws(torch.tensor([5, 2, 5, 7]))
+        tensor([2, 1, 2, 3])
+    """
+    # By a sort, not by unique: the shapes depend on no data.
+    ordered, draw = id.sort(stable=True)
+    return draw[torch.searchsorted(ordered, id, right=True) - 1]
 
 
 @final
@@ -28,8 +47,8 @@ class OutputTable:
         counted: (N,) bool, the examples that can be drawn at all.
 
     Attributes:
-        missing: how many of those counted were never written.
-        filling: whether some were missing before the last write too, as far as the host knows.
+        complete: whether all of those counted were written, as far as the host knows: it learns so where it waits for
+            the device anyway (:meth:`recount`). Until then masks say who was seen, and are always right.
 
     Example:
         >>> table = OutputTable.empty(3, (), like=torch.zeros(0))
@@ -42,8 +61,8 @@ class OutputTable:
         self.values = values
         self.written = written
         self.counted = counted
-        self.missing = int(((written < 0) & counted).sum())  # those that can never be drawn are not waited for
-        self.filling = True
+        self.complete = False
+        self.recount()
 
     @classmethod
     def empty(cls, size: int, shape: tuple[int, ...], *, like: Tensor, counted: Tensor | None = None) -> OutputTable:
@@ -88,22 +107,42 @@ class OutputTable:
         """(K,) bool, of the examples named; no other entry is read."""
         return self.written[id] >= 0
 
-    def read(self, id: Tensor) -> Entries:
-        """The entries (K,), to be put back should the step fail."""
-        return Entries(id, self.values[id], self.written[id], self.missing, self.filling)
+    @property
+    def missing(self) -> int:
+        """How many of those counted were never written; a device waits."""
+        return int(((self.written < 0) & self.counted).sum())  # those that can never be drawn are not waited for
 
-    def write(self, id: Tensor, values: Tensor, step: int) -> None:
-        """Fresh outputs (K, ...) of the examples (K,), each once."""
-        self.filling = self.missing > 0
-        if self.filling:  # counting makes a device wait
-            new = (self.written[id] < 0) & self.counted[id]
-            self.missing -= int(new.sum())
+    def recount(self) -> None:
+        """Learn whether all were written; a device waits."""
+        self.complete = self.missing == 0
+
+    def read(self, id: Tensor, last: Tensor | None = None, sizes: tuple[int, ...] | None = None) -> Entries:
+        """The entries (K,), to be put back should the step fail.
+
+        Args:
+            last: (K,) for each draw the last one that gave the same example; None: each is there once.
+            sizes: as of :class:`Entries`.
+        """
+        if last is None:
+            once = torch.ones_like(id, dtype=torch.bool)
+        else:
+            once = last == torch.arange(last.shape[0], device=last.device)
+        return Entries(id, self.values[id], self.written[id], once, sizes)
+
+    def write(self, id: Tensor, values: Tensor, step: int | Tensor) -> None:
+        """Fresh outputs (K, ...) of the examples (K,); where one is there twice, so is its output."""
         self.values[id] = values.to(self.values.dtype)  # autocast gives outputs of half precision
-        self.written.index_fill_(0, id, step)
+        if isinstance(step, Tensor):
+            self.written[id] = step.expand(id.shape)
+        else:
+            self.written.index_fill_(0, id, step)
 
     def put_back(self, old: Entries) -> None:
         """As it was before a :meth:`write`: for a transaction that fails."""
         self.values[old.id] = old.values
         self.written[old.id] = old.written
-        self.missing = old.missing
-        self.filling = old.filling
+
+    def keep_where(self, ok: Tensor, old: Entries) -> None:
+        """:meth:`put_back`, unless ``ok`` () bool says that the step was taken; no device waits."""
+        self.values[old.id] = torch.where(ok, self.values[old.id], old.values)
+        self.written[old.id] = torch.where(ok, self.written[old.id], old.written)

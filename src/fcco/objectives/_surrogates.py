@@ -65,12 +65,12 @@ class _Quadratic(Surrogate):
         checks.positive("scale", self.scale)
 
     def kernel(self) -> Kernel:
-        from fcco.memory.forms._kernels import Polynomial
+        from fcco.memory.forms._polynomial import Polynomial
 
         return Polynomial(self.margin, self.scale, hinge=self.hinge)
 
     def exponential_kernel(self, temperature: float) -> Kernel:
-        from fcco.memory.forms._kernels import Exponential
+        from fcco.memory.forms._exponential import Exponential
 
         return Exponential(self.margin, self.scale / temperature, hinge=self.hinge)
 

@@ -92,8 +92,9 @@ class Probed:
         seen: tensors that must be finite.
         finite: () bool, whether this rank saw nothing else.
         blame: makes the error where something is not finite.
-        commit: stores what the step found, in place; called once z and the weights have moved. Its argument is None,
-            or in a captured step () bool on the device: False: what was written is as before.
+        commit: stores what the step found, in place; called once z and the weights have moved. Its argument is a ()
+            bool on the device in a captured step, where the host does not know whether the step is to be taken: what
+            is written is then masked by it. None: it is.
         full_gradient: Gfull_tau, where the estimator wants it.
         weights: a copy of w_t, where one was made already.
         f: (B,) f_i at the u that weighed the gradient.

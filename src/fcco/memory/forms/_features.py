@@ -20,7 +20,6 @@ from fcco.memory.forms._form import (
     add_to,
     example_weights,
     joined,
-    sent,
 )
 
 _LEAST = -1.0e30  # an exponent that stands for -inf where it is multiplied by 0
@@ -83,6 +82,7 @@ class ContrastiveForm(Form):
     """
 
     max_changed_fraction = 1.0  # whoever is drawn gets a fresh row
+    why_not = "the contrastive form takes the examples seen alone, as many as there are, until all were seen"
 
     def __init__(
         self,
@@ -103,9 +103,14 @@ class ContrastiveForm(Form):
         if two_modal:
             self._sides = 1
         self._weight = example_weights(blocks, table.device)
-        self._all_count = bool((self._weight > 0).all())
+        self._counting = (self._weight > 0).nonzero()[:, 0]  # those that take part once all were seen
+        self._silent = table.size - int(self._counting.shape[0])  # those of weight 0
         self._shares = BlockShares(blocks, table.device)
         self.objective_params = objective.objective_params()
+
+    @property
+    def capturable(self) -> bool:
+        return self._table.complete
 
     def cost(self) -> int:
         n, directions, d = self._table.values.shape
@@ -139,7 +144,7 @@ class ContrastiveForm(Form):
         return Evaluation(c, self._all_values(f), gradients, [fresh])
 
     def evaluate(self, ids: Tensor, rows: list[Tensor], old: Entries | None = None) -> Evaluation:
-        id = sent(ids.contiguous(), self._table.device)
+        id = ids.contiguous()
         found = self._features()
         place = torch.searchsorted(found.id, id)  # (K,) where the drawn stand among those seen
         gradients = [torch.zeros_like(p) for p in self.objective_params]
@@ -151,7 +156,7 @@ class ContrastiveForm(Form):
         drawn = found.at(place)  # K examples
         means = self._renew(fresh, drawn, found)
         # Some were seen before there was anything to compare them with.
-        if self._table.filling:
+        if not self._table.complete:
             first = fresh[found.id].isinf().any(1).nonzero()[:, 0]
             self._renew(fresh, found.at(first), found)
         by_feature = torch.zeros_like(drawn.h)
@@ -173,20 +178,27 @@ class ContrastiveForm(Form):
     def _features(self) -> Features:
         """Of all examples seen that count."""
         table = self._table
-        id = torch.arange(table.size, device=table.device)
-        if table.missing or not self._all_count:  # else a device would wait
-            id = id[table.seen & (self._weight > 0)]
+        id = self._counting
+        if not table.complete:  # else a device would wait
+            id = id[table.seen_at(id)]
         h = table.values[id].to(exact_dtype(table.device))  # tau may be tiny; and autocast leaves it alone
         if self._normalized:
             h = normalize(h, dim=2)
-        tau = torch.as_tensor(self._tau(id), dtype=h.dtype, device=h.device).expand(id.shape[0], 2)
-        return Features(id, h, (h[:, 0] * h[:, 1]).sum(1), tau, self._weight[id])
+        return Features(id, h, (h[:, 0] * h[:, 1]).sum(1), self._temperatures(id, h), self._weight[id])
+
+    def _temperatures(self, id: Tensor, like: Tensor) -> Tensor:
+        """(S, 2) of the examples, with their graph where they are trained."""
+        tau = self._tau(id)
+        if not isinstance(tau, Tensor):  # written by a kernel: a copy from the host would make a device wait
+            tau = like.new_full((), tau)
+        return tau.to(like.dtype).expand(id.shape[0], 2)
 
     def _all_values(self, f: list[Tensor]) -> Tensor:
         """f of the blocks that took part: where all were seen, those of weight 0 too, for which it is 0."""
-        if self._all_count or self._table.missing:
-            return torch.cat(f)
-        return torch.cat([*f, f[0].new_zeros(int((self._weight == 0).sum()))])
+        together = torch.cat(f)
+        if together.shape[0] < self._counting.shape[0]:
+            return together
+        return torch.cat([together, together.new_zeros(self._silent)])
 
     def _others(self, h: Tensor, v: int) -> Tensor:
         """(Q, d), what direction v compares with: the other modality, or both views. A view of h (P, 2, d)."""
@@ -254,8 +266,7 @@ class ContrastiveForm(Form):
 
     def _weigh(self, anchors: Features, rows: Tensor, found: Features) -> _Weighed:
         log_g, x = rows.chunk(2, 1)  # (A, 2) each
-        complete = not self._table.missing
-        share = self._shares.at(found.id, complete=complete)[torch.searchsorted(found.id, anchors.id)]
+        share = self._shares.at(found.id, complete=self._table.complete)[torch.searchsorted(found.id, anchors.id)]
         with torch.enable_grad():
             leaf = log_g.detach().requires_grad_()
             f = self._objective.outer(anchors.id, leaf)
@@ -264,8 +275,8 @@ class ContrastiveForm(Form):
             b = slope.to(anchors.tau.dtype) / anchors.tau  # (A, 2)
             if not self.objective_params:
                 return _Weighed(f.detach(), b, [])
-            tau = torch.as_tensor(self._tau(anchors.id)).expand(b.shape)  # d(log g)/d(tau) = -(mean of x)/tau
-            gradients = torch.autograd.grad([f, tau], self.objective_params, [scale, (-b * x).to(tau.dtype)])
+            tau = self._temperatures(anchors.id, b)  # d(log g)/d(tau) = -(mean of x)/tau
+            gradients = torch.autograd.grad([f, tau], self.objective_params, [scale, -b * x])
         return _Weighed(f.detach(), b, list(gradients))
 
     def _by_output(self, id: Tensor, by_feature: Tensor) -> Tensor:

@@ -27,12 +27,15 @@ class Evaluation(NamedTuple):
         f: f_i of the blocks that took part, at the table.
         param_gradients: those of the objective's own parameters (a threshold, a temperature), not the network's.
         rows: what the next evaluation is to be given.
+        part: which of the blocks that ``f`` is of took part, as a mask of its shape; None: all of them. Their number
+            would be a shape that depends on data.
     """
 
     c: Tensor
     f: Tensor
     param_gradients: list[Tensor]
     rows: list[Tensor]
+    part: Tensor | None = None
 
 
 class TableObjective(Protocol):
@@ -65,10 +68,18 @@ class Form(ABC):
     Attributes:
         objective_params: the objective's own parameters, not the network's.
         max_changed_fraction: of the table, between two evaluations of all of it.
+        capturable: whether on an accelerator :meth:`evaluate` has fixed shapes and makes nobody wait, so that a CUDA
+            graph can hold it; as the table is now.
+        why_not: one sentence, where it is not.
     """
 
     objective_params: list[nn.Parameter]
     max_changed_fraction: float = 1 / 12
+    why_not: str = ""
+
+    @property
+    def capturable(self) -> bool:
+        return True
 
     def start_rows(self) -> list[Tensor]:
         """The rows before the first evaluation; most forms have none."""
@@ -80,12 +91,14 @@ class Form(ABC):
 
     @abstractmethod
     def evaluate(self, ids: Tensor, rows: list[Tensor], old: Entries | None = None) -> Evaluation:
-        """c of the examples (K,) alone, each once, whose outputs have just been written.
+        """c of the examples (K,) alone, whose outputs have just been written.
+
+        Of an example that is there more than once the last c counts (``old.once``).
 
         Args:
-            ids: on the CPU or on the table's device.
+            ids: on the table's device.
             rows: of the last evaluation; left as they are.
-            old: what the examples had before they were written; None: nothing is known of it.
+            old: what the examples had before they were written; None: nothing is known of it, and each is there once.
         """
 
     @abstractmethod
@@ -145,19 +158,31 @@ class BlockShares:
             weight = torch.ones(blocks.num_blocks)
         self._stratum = stratum.to(device)
         self._weight = weight.to(device, exact_dtype(device))
+        self._strata = int(self._stratum.max()) + 1
         self._total = self._by_stratum(torch.arange(blocks.num_blocks, device=device))
+        self._whole = self._weight.new_full((blocks.num_blocks,), 1.0 / blocks.num_blocks)
 
     def at(self, index: Tensor, *, complete: bool) -> Tensor:
         """(B,) of the blocks that take part; ``complete``: all others do as well."""
         if complete:
             return self._weight.new_full(index.shape, 1.0 / self._num_blocks)
         there = self._by_stratum(index)  # (S,) what those that take part weigh together
-        scale = self._total / (there.clamp(min=torch.finfo(there.dtype).tiny) * self._num_blocks)
-        return scale[self._stratum[index]]  # (B,)
+        return self._scale(there)[self._stratum[index]]  # (B,)
+
+    def of_all(self, part: Tensor | None) -> Tensor:
+        """(m,) of all blocks, 0 where one takes no part; ``part``: (m,) bool, None: all do."""
+        if part is None:
+            return self._whole
+        weight = self._weight * part
+        there = weight.new_zeros(self._strata).index_add(0, self._stratum, weight)  # (S,)
+        return torch.where(part, self._scale(there)[self._stratum], 0.0)
+
+    def _scale(self, there: Tensor) -> Tensor:
+        """(S,) what a block counts, from what those that take part weigh together."""
+        return self._total / (there.clamp(min=torch.finfo(there.dtype).tiny) * self._num_blocks)
 
     def _by_stratum(self, index: Tensor) -> Tensor:
-        number = int(self._stratum.max()) + 1
-        return self._weight.new_zeros(number).index_add(0, self._stratum[index], self._weight[index])
+        return self._weight.new_zeros(self._strata).index_add(0, self._stratum[index], self._weight[index])
 
 
 def add_to(totals: list[Tensor], parts: Sequence[Tensor | None]) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fcco.data import Batch
 from fcco.memory._table import Entries, OutputTable
-from fcco.memory.forms._form import BlockShares, Evaluation, Form, Outer, TableObjective, add_to, sent
+from fcco.memory.forms._form import BlockShares, Evaluation, Form, Outer, TableObjective, add_to
 
 
 @final
@@ -27,6 +27,8 @@ class GenericForm(Form):
         chunk: examples per piece of the pass.
     """
 
+    why_not = "the generic form runs over the blocks that the drawn examples are in, as many as there are"
+
     def __init__(self, objective: TableObjective, table: OutputTable, chunk: int = 1024) -> None:
         self._objective = objective
         self._blocks = objective.blocks
@@ -37,6 +39,10 @@ class GenericForm(Form):
         self._log_domain = torch.tensor(objective.log_domain, device=table.device)
         self.objective_params = self._outer.params
 
+    @property
+    def capturable(self) -> bool:
+        return False
+
     def cost(self) -> int:
         return 4 * self._objective.num_blocks * self._table.size
 
@@ -45,13 +51,13 @@ class GenericForm(Form):
 
     def evaluate(self, ids: Tensor, rows: list[Tensor], old: Entries | None = None) -> Evaluation:
         touched = None
-        if not self._table.missing:
+        if self._table.complete:
             touched = self._blocks.touched(ids.to(self._blocks.device))
         if touched is None:
             found = self.evaluate_all(rows)
         else:
             found = self._evaluate(touched)
-        return found._replace(c=found.c[sent(ids, self._table.device)])
+        return found._replace(c=found.c[ids])
 
     # ------------------------------------------------------------------ the two passes
 
@@ -59,7 +65,7 @@ class GenericForm(Form):
         c = torch.zeros_like(self._table.values)
         gradients = [torch.zeros_like(p) for p in self.objective_params]
         factor = None
-        if self._table.missing:
+        if not self._table.complete:
             factor = self._factors(blocks)
         # First g of every block, then, with the slopes of f known, the pieces again for their gradients.
         with torch.no_grad():

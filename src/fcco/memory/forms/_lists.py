@@ -24,20 +24,23 @@ from fcco.memory.forms._form import (
     add_to,
     example_weights,
     joined,
-    sent,
 )
 
 PAIRS = 1 << 22  # of one piece
+_LEAST = -1.0e30  # stands for log 0: an infinite one has no derivative
 
 
 class ListMeans(ABC):
     """g of blocks from the outputs of all examples; abstract. ``block_item`` (m,) is each block's own example."""
 
     block_item: Tensor
+    why_not = ""  # why a step's shapes are not fixed, in one sentence; empty: they are
 
     @abstractmethod
     def values(self, blocks: Tensor, h: Tensor, seen: Tensor) -> Tensor:
         """g (B,), log g where the objective has it so: means over the examples of the lists that were seen.
+
+        Of a block whose own example was not seen any finite number.
 
         Args:
             h: (N,) in double precision, with its graph.
@@ -69,11 +72,6 @@ class _QueryMeans(ListMeans):
         self.size = blocks.items.count.to(device)
         self.weight = example_weights(blocks, device)
 
-    def touched(self, id: Tensor) -> Tensor:
-        mark = torch.zeros_like(self.size, dtype=torch.bool)
-        mark[self.query[id]] = True
-        return mark[self.block_query].nonzero()[:, 0]
-
 
 @final
 class QueryExponentials(_QueryMeans):
@@ -83,26 +81,35 @@ class QueryExponentials(_QueryMeans):
         return 8 * int(self.items.shape[0] + self.block_item.shape[0])
 
     def values(self, blocks: Tensor, h: Tensor, seen: Tensor) -> Tensor:
-        there = self.items[seen[self.items]]
-        query = self.query[there]
-        weight = self.weight[there].to(h.dtype)
-        score = h[there]
+        query = self.query[self.items]
+        there = seen[self.items]
+        weight = torch.where(there, self.weight[self.items], 0.0).to(h.dtype)
+        score = h[self.items]
         # Each query from its own largest score, so that no exponential overflows.
-        top = h.new_full(self.size.shape, -torch.inf).scatter_reduce(0, query, score.detach(), "amax")
-        mass = torch.zeros_like(top).index_add(0, query, weight * (score - top[query]).exp())  # (Q,)
+        counted = torch.where(there, score.detach(), -torch.inf)
+        top = h.new_full(self.size.shape, -torch.inf).scatter_reduce(0, query, counted, "amax")  # (Q,)
+        score = torch.where(there, score - top[query], _LEAST)
+        mass = torch.zeros_like(top).index_add(0, query, weight * score.exp())  # (Q,)
         total = torch.zeros_like(top).index_add(0, query, weight)
-        mine = self.block_query[blocks]  # (B,)
-        mean: Tensor = (mass[mine] / total[mine]).log() + top[mine]
-        return mean - h[self.block_item[blocks]]
+        empty = top == -torch.inf
+        mean = (mass.masked_fill(empty, 1.0) / total.masked_fill(empty, 1.0)).log() + top.masked_fill(empty, 0.0)
+        return mean[self.block_query[blocks]] - h[self.block_item[blocks]]
 
 
 @final
 class QueryPairs(_QueryMeans):
     """NDCG: the mean of the surrogate of h_j - h_i over the query of i."""
 
+    why_not = "NDCG compares within the queries drawn, and these have as many pairs as their sizes make"
+
     def __init__(self, blocks: QueryBlocks, surrogate: Callable[[Tensor], Tensor], device: torch.device) -> None:
         super().__init__(blocks, device)
         self._surrogate = surrogate
+
+    def touched(self, id: Tensor) -> Tensor:
+        mark = torch.zeros_like(self.size, dtype=torch.bool)
+        mark[self.query[id]] = True
+        return mark[self.block_query].nonzero()[:, 0]
 
     def pieces(self, blocks: Tensor) -> Iterator[Tensor]:
         piece = self.size[self.block_query[blocks]].cumsum(0) // PAIRS  # (B,) which piece each block falls into
@@ -138,13 +145,13 @@ class RiskExponentials(ListMeans):
         return 16 * int(self.order.shape[0])
 
     def values(self, blocks: Tensor, h: Tensor, seen: Tensor) -> Tensor:
-        there = seen[self.order]
-        order = self.order[there]
-        weight = self.weight[order].to(h.dtype)
+        weight = torch.where(seen, self.weight, 0.0)[self.order].to(h.dtype)  # (n,)
         # Running sums over the order: a risk set is read off at its end.
-        sums = (h[order] + weight.log()).logcumsumexp(0)
-        last = there.cumsum(0)[self.risk_size[blocks] - 1] - 1  # (B,) the end of each risk set among those seen
-        return sums[last] - weight.cumsum(0)[last].log() - h[self.block_item[blocks]]
+        sums = (h[self.order] + weight.log().clamp(min=_LEAST)).logcumsumexp(0)
+        last = self.risk_size[blocks] - 1  # (B,) the end of each risk set
+        total = weight.cumsum(0)[last]
+        total = torch.where(total > 0, total, 1.0)  # nobody was seen, the block's own example neither
+        return sums[last] - total.log() - h[self.block_item[blocks]]
 
 
 @final
@@ -162,6 +169,8 @@ class ListForm(Form):
         self._means = means
         self._table = table
         self._shares = BlockShares(objective.blocks, table.device)
+        self._blocks = torch.arange(objective.num_blocks, device=table.device)
+        self.why_not = means.why_not
         self.objective_params = []
 
     def cost(self) -> int:
@@ -170,36 +179,45 @@ class ListForm(Form):
     def evaluate_all(self, rows: list[Tensor]) -> Evaluation:
         return self._evaluate(None)
 
+    @property
+    def capturable(self) -> bool:
+        return not self.why_not
+
     def evaluate(self, ids: Tensor, rows: list[Tensor], old: Entries | None = None) -> Evaluation:
-        id = sent(ids, self._table.device)
-        found = self._evaluate(self._means.touched(id))
-        return found._replace(c=found.c[id])
+        found = self._evaluate(self._means.touched(ids))
+        return found._replace(c=found.c[ids])
 
     def _evaluate(self, blocks: Tensor | None) -> Evaluation:
         """c of every example, from the blocks named; those never seen take no part, the others stand for them."""
         values = self._table.values
         seen = self._table.seen
-        met = seen[self._means.block_item]
-        share = torch.zeros(met.shape, dtype=exact_dtype(values.device), device=values.device)
-        taking_part = met.nonzero()[:, 0]
-        share[taking_part] = self._shares.at(taking_part, complete=not self._table.missing)
+        part = None
+        if not self._table.complete:
+            part = seen[self._means.block_item]
+        share = self._shares.of_all(part)  # (m,)
         if blocks is None:
-            blocks = taking_part
-        else:
-            blocks = blocks[met[blocks]]
+            blocks = self._blocks
+        elif part is not None:
+            blocks = blocks[part[blocks]]
+            part = None  # all that are left do
         c = torch.zeros_like(values)
         f: list[Tensor] = []
         if blocks.numel():
             for some in self._means.pieces(blocks):
-                add_to([c], [self._gradient(some, share[some], seen, f)])
-        return Evaluation(c, joined(f, c), [], [])
+                mask = None
+                if part is not None:
+                    mask = part[some]
+                add_to([c], [self._gradient(some, share[some], seen, mask, f)])
+        return Evaluation(c, joined(f, c), [], [], part)
 
-    def _gradient(self, blocks: Tensor, share: Tensor, seen: Tensor, f: list[Tensor]) -> Tensor:
+    def _gradient(self, blocks: Tensor, share: Tensor, seen: Tensor, part: Tensor | None, f: list[Tensor]) -> Tensor:
         """(N,) what the blocks make of dPhi/ds; their f is put at the end of the list."""
         with torch.enable_grad():
             h = self._table.values.detach().requires_grad_()
             g = self._means.values(blocks, h.to(exact_dtype(h.device)), seen)
+            if part is not None:
+                g = torch.where(part, g, 0.0)
             value = self._objective.outer(blocks, g.unsqueeze(1))
             f.append(value.detach())
-            (gradient,) = torch.autograd.grad((share.to(value.dtype) * value).sum(), [h])
+            (gradient,) = torch.autograd.grad(value, [h], share.to(value.dtype))
         return gradient

@@ -12,7 +12,7 @@ from fcco.data import TaskBlocks
 from fcco.data._draws import exact_dtype
 from fcco.data._labelled import TaskLists
 from fcco.memory._table import Entries, OutputTable
-from fcco.memory.forms._form import Evaluation, Form, TableObjective, example_weights, sent
+from fcco.memory.forms._form import Evaluation, Form, TableObjective, example_weights
 
 CHUNK = 1 << 16  # examples of one piece
 
@@ -21,11 +21,12 @@ ValuesAtMoments = Callable[[Tensor, Tensor], Tensor]
 
 
 class _Slopes(NamedTuple):
-    """Class means (2, m); f of the tasks that take part; what F gains per unit of mean and of mean square, (2, m) each;
-    the gradients of the objective's own parameters."""
+    """Class means (2, m); f of the tasks (m,), and which take part (None: all); what F gains per unit of mean and of
+    mean square, (2, m) each; the gradients of the objective's own parameters."""
 
     mean: Tensor
     f: Tensor
+    part: Tensor | None
     by_mean: Tensor
     by_square: Tensor
     param_gradients: list[Tensor]
@@ -72,20 +73,20 @@ class MomentForm(Form):
         sums = self._sum_up(rows[0], all_ids)
         found = self._outer(sums)
         c = torch.cat([self._coefficients(id, sums, found) for id in all_ids.split(CHUNK)])
-        return Evaluation(c, found.f, found.param_gradients, [sums])
+        return Evaluation(c, found.f, found.param_gradients, [sums], found.part)
 
     def evaluate(self, ids: Tensor, rows: list[Tensor], old: Entries | None = None) -> Evaluation:
-        id = sent(ids, self._table.device)
         if old is None:
-            sums = self._sum_up(rows[0], torch.arange(self._table.size, device=id.device))
+            sums = self._sum_up(rows[0], torch.arange(self._table.size, device=ids.device))
         else:
             # What was there goes, what was written comes.
             sums = rows[0].clone()
             center = sums[0]
-            sums[1:] += self._sums(center, id, self._table.values[id])
-            sums[1:] -= self._sums(center, id, old.values, old.written >= 0)
+            once = old.once
+            sums[1:] += self._sums(center, ids, self._table.values[ids], once)
+            sums[1:] -= self._sums(center, ids, old.values, once & (old.written >= 0))
         found = self._outer(sums)
-        return Evaluation(self._coefficients(id, sums, found), found.f, found.param_gradients, [sums])
+        return Evaluation(self._coefficients(ids, sums, found), found.f, found.param_gradients, [sums], found.part)
 
     # ------------------------------------------------------------------ parts
 
@@ -124,18 +125,19 @@ class MomentForm(Form):
         size = _or_one(weight)
         mean = center + first / size  # (2, m)
         rest = (second / size - (first / size).square()).clamp(min=0.0)  # (2, m) below 0 by rounding only
-        met: Tensor | slice = slice(None)
-        if self._table.missing:  # else a device would wait
-            met = (weight > 0).all(0)
+        part = None
+        scale = weight.new_full(weight.shape[1:], 1.0 / weight.shape[1])  # (m,)
+        if not self._table.complete:
+            part = (weight > 0).all(0)
+            scale = part.to(scale.dtype) / part.sum().clamp(min=1)
         with torch.enable_grad():
             leaf_mean = mean.detach().requires_grad_()
             leaf_rest = rest.detach().requires_grad_()
             g = self._values_at_moments(leaf_mean, leaf_rest)  # (m, dim)
-            f = self._objective.outer(self._blocks[met], g[met])
+            f = self._objective.outer(self._blocks, g)
             wanted = [leaf_mean, leaf_rest, *self.objective_params]
-            total = f.sum() / max(1, f.shape[0])
-            by_mean, by_square, *gradients = torch.autograd.grad(total, wanted, materialize_grads=True)
-        return _Slopes(mean, f.detach(), by_mean, by_square, gradients)
+            by_mean, by_square, *gradients = torch.autograd.grad(f, wanted, scale.to(f.dtype), materialize_grads=True)
+        return _Slopes(mean, f.detach(), part, by_mean, by_square, gradients)
 
     def _coefficients(self, id: Tensor, sums: Tensor, found: _Slopes) -> Tensor:
         """c of the examples: d(mean)/dh = w/W, d(mean square)/dh = 2 w (h - mean)/W."""

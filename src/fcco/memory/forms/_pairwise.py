@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
 from fcco.data import PointBlocks
 from fcco.memory._table import Entries, OutputTable
-from fcco.memory.forms._form import (
-    BlockShares,
-    Evaluation,
-    Form,
-    Outer,
-    OuterValues,
-    TableObjective,
-    add_to,
-    joined,
-    sent,
-)
-from fcco.memory.forms._kernels import Kernel, Others, extremes
-from fcco.memory.forms._views import View, views_of
-
-_PAIRS = 1 << 22  # of one piece, where a step's others are set against all anchors one by one
+from fcco.memory.forms._form import BlockShares, Evaluation, Form, Outer, OuterValues, TableObjective
+from fcco.memory.forms._kernels import Kernel, Others, between, extremes
+from fcco.memory.forms._pairwise_tasks import PairwiseTasksForm
+from fcco.memory.forms._rows import largest_of, with_rows
+from fcco.memory.forms._views import view_of
 
 
 @final
@@ -52,15 +40,36 @@ class _Present:
         return self.a.numel() > 0 and self.s.numel() > 0
 
 
-#: f and the derivatives of a view, from its rows (renewed in place) and its column of c (added to)
-EvaluateView = Callable[[View, _Present, Tensor, Tensor], OuterValues]
+@final
+@dataclass(frozen=True)
+class _All:
+    """All of a view, with masks in the place of those that were not seen.
+
+    Args:
+        a: (A,) the anchors' scores, times sigma; ``s``: (P,) the others'.
+        w: (P, C) the others' weights, 0 where not seen.
+        part: (A,) bool, the anchors that were seen and have others to be compared with; None: all.
+    """
+
+    a: Tensor
+    s: Tensor
+    w: Tensor
+    part: Tensor | None
+
+
+class _Drawn(NamedTuple):
+    """Draws that are anchors (or others): which draw, its place among them, and whether it is one at all; (B,) each."""
+
+    draw: Tensor
+    place: Tensor
+    valid: Tensor
 
 
 @final
 class PairwiseForm(Form):
-    r""":math:`\Phi(s) = \frac1m \sum_a f_a(\log \sum_o w_o k(\sigma (s_o - s_a)))`, task by task.
+    r""":math:`\Phi(s) = \frac1m \sum_a f_a(\log \sum_o w_o k(\sigma (s_o - s_a)))`, for one task.
 
-    Rows are log g (A, C), a tensor per task; of an anchor that has not been compared yet: inf.
+    Rows are log g (A, C); of an anchor that has not been compared yet: inf.
 
     Args:
         objective: gives f, its ``outer``.
@@ -68,6 +77,10 @@ class PairwiseForm(Form):
         kernel: k.
         table: where s comes from.
         same_class_only: for each component of g, whether it runs over the anchors' class alone.
+
+    Attributes:
+        selects: whether a step looks at the scores to leave out pairs outside of a hinge: on the CPU, where nobody
+            waits for that, and where large tables take long.
     """
 
     def __init__(
@@ -78,6 +91,7 @@ class PairwiseForm(Form):
         table: OutputTable,
         same_class_only: tuple[bool, ...] = (False,),
     ) -> None:
+        self.selects = table.device.type == "cpu"
         self._kernel = kernel
         self._table = table
         self._sign = -1
@@ -85,145 +99,147 @@ class PairwiseForm(Form):
             self._sign = 1
         self._has_own_class = blocks.include_own_class
         self._is_weighted = blocks.data.weight is not None
-        self._components = len(same_class_only)
-        self._views = views_of(blocks, table.device, same_class_only)
+        self._view = view_of(blocks, table.device, same_class_only)
         self._outer = Outer(objective)
         self._shares = BlockShares(blocks, table.device)
         self.objective_params = self._outer.params
 
     def cost(self) -> int:
-        return sum(self._kernel.cost(view.anchors.shape[0], view.others.shape[0]) for view in self._views)
+        return self._kernel.cost(self._view.anchors.shape[0], self._view.others.shape[0])
 
     def start_rows(self) -> list[Tensor]:
-        return [view.share.new_full((view.anchors.shape[0], self._components), torch.inf) for view in self._views]
+        view = self._view
+        return [view.share.new_full((view.anchors.shape[0], view.share.shape[1]), torch.inf)]
 
     def evaluate_all(self, rows: list[Tensor]) -> Evaluation:
-        return self._each_view(torch.zeros_like(self._table.values), rows, self._evaluate_whole)
-
-    def evaluate(self, ids: Tensor, rows: list[Tensor], old: Entries | None = None) -> Evaluation:
-        """c of the examples (K,), whose outputs are fresh; the rows of the others' anchors are the last known.
-
-        Who of them is what is found on the CPU: where ``ids`` are there, no device waits.
-        """
-        c = self._table.values.new_zeros(ids.shape[0], *self._table.shape)
-        return self._each_view(c, rows, functools.partial(self._evaluate_some, ids))
-
-    def _each_view(self, c: Tensor, rows: list[Tensor], evaluate: EvaluateView) -> Evaluation:
-        """The views one after another, each adding to its column of c; one without pairs keeps its rows."""
-        values: list[Tensor] = []
-        gradients = [torch.zeros_like(p) for p in self.objective_params]
-        new_rows: list[Tensor] = []
-        for view, old_rows in zip(self._views, rows, strict=True):
-            there = self._present(view)
-            if not there.comparable:
-                new_rows.append(old_rows)
-                continue
-            new_rows.append(old_rows.clone())
-            found = evaluate(view, there, new_rows[-1], self._column(c, view))
-            values.append(found.f)
-            add_to(gradients, found.param_gradients)
-        return Evaluation(c, joined(values, c), gradients, new_rows)
-
-    def _evaluate_whole(self, view: View, there: _Present, rows: Tensor, column: Tensor) -> OuterValues:
-        """All pairs anew; c of every example is added to ``column`` (N,)."""
+        c = torch.zeros_like(self._table.values)
+        there = self._present()
+        if not there.comparable:
+            gradients = [torch.zeros_like(p) for p in self.objective_params]
+            return Evaluation(c, c.new_zeros(0), gradients, rows)
+        view = self._view
+        column = self._column(c)
         log_g, slope = self._kernel.rows(there.a, there.s, there.w)  # (A, C) each
-        found = self._weigh(view, there, log_g)
+        blocks = view.blocks[there.anchors]
+        found = self._outer.at(blocks, log_g, self._shares.at(blocks, complete=self._table.complete))
         by_anchor = (found.slope * slope).sum(1).to(column.dtype)  # (A,)
         column.index_add_(0, view.anchors[there.anchors], by_anchor, alpha=-self._sign)
         by_other = (self._kernel.columns(there.s, there.a, log_g, found.slope) * there.w).sum(1)
         column.index_add_(0, view.others[there.others], by_other.to(column.dtype), alpha=self._sign)
-        rows[there.anchors] = log_g.to(rows.dtype)
-        return found
+        new_rows = rows[0].clone()
+        new_rows[there.anchors] = log_g.to(new_rows.dtype)
+        return Evaluation(c, found.f, found.param_gradients, [new_rows])
 
-    def _evaluate_some(self, ids: Tensor, view: View, there: _Present, rows: Tensor, column: Tensor) -> OuterValues:
-        """The pairs of the examples ids (K,); their c is added to ``column`` (K,), their rows are renewed in place."""
-        mine, anchor = self._drawn(view.anchor_at, ids)  # (B,) each: which of ids, and where among the anchors
-        theirs, other = self._drawn(view.other_at, ids)  # (Q,) each: which of ids, and where among the others
-        slope = None
-        if mine.numel():
-            at = _among(there.anchors, anchor)
-            log_g, slope = self._kernel.rows(there.a[at], there.s, there.w)
-            rows[anchor] = log_g.to(rows.dtype)
-        if self._table.filling:
-            self._fill_first_rows(rows, there)
-        log_g = rows[there.anchors].to(there.w.dtype)  # (A, C)
-        if theirs.numel():
-            fresh = _among(there.others, other)
-            s_fresh = there.s[fresh]
-            w_fresh = there.w[fresh]
-            # An anchor's row may be old: it is at least what a fresh example alone contributes.
-            least = self._largest(view, other, Others(s_fresh, w_fresh), there.a)
-            log_g = torch.maximum(log_g, least.to(log_g.dtype))
-        found = self._weigh(view, there, log_g)
-        if slope is not None:
-            by_anchor = (found.slope[at] * slope).sum(1)
-            column.index_add_(0, mine, by_anchor.to(column.dtype), alpha=-self._sign)
-        if theirs.numel():
-            by_other = (self._kernel.columns(s_fresh, there.a, log_g, found.slope) * w_fresh).sum(1)
-            column.index_add_(0, theirs, by_other.to(column.dtype), alpha=self._sign)
-        return found
+    def evaluate(self, ids: Tensor, rows: list[Tensor], old: Entries | None = None) -> Evaluation:
+        """c of the examples (K,), whose outputs are fresh; the rows of the others' anchors are the last known."""
+        if old is None:
+            old = self._table.read(ids)
+        view = self._view
+        c = self._table.values.new_zeros(ids.shape[0], *self._table.shape)
+        column = self._column(c)
+        there = self._all()
+        own_size, other_size = self._sizes(old)
+        mine = self._drawn(view.anchor_at, ids, own_size)
+        theirs = self._drawn(view.other_at, ids, other_size)
+        fresh = Others(there.s[theirs.place], there.w[theirs.place] * theirs.valid.unsqueeze(1))
+        counts = mine.valid
+        if there.part is not None:
+            counts = counts & there.part[mine.place]
+        log_g, slope = self._kernel.rows(there.a[mine.place], there.s, there.w, waits=self.selects)  # (B, C) each
+        kept = counts & old.once[mine.draw]
+        new_rows = with_rows(rows[0], mine.place, log_g, kept)
+        if there.part is not None and not self._has_own_class:
+            new_rows = self._with_first_rows(new_rows, there, fresh, old.once[theirs.draw])
+        found, log_g = self._weigh(there, new_rows, theirs, fresh)
+        by_anchor = torch.where(counts, (found.slope[mine.place] * slope).sum(1), 0.0)
+        column.index_add_(0, mine.draw, by_anchor.to(column.dtype), alpha=-self._sign)
+        by_other = (self._kernel.columns(fresh.s, there.a, log_g, found.slope, waits=self.selects) * fresh.w).sum(1)
+        column.index_add_(0, theirs.draw, by_other.to(column.dtype), alpha=self._sign)
+        return Evaluation(c, found.f, found.param_gradients, [new_rows], there.part)
 
     # ------------------------------------------------------------------ parts
 
-    def _drawn(self, places: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Which of the examples (K,) have a place in a list, and these places; found on the CPU, (B,) on the device."""
-        place = places[ids.cpu()]
-        there = (place >= 0).nonzero()[:, 0]
-        return sent(there, self._table.device), sent(place[there], self._table.device)
+    def _sizes(self, old: Entries) -> tuple[int, int]:
+        """How many draws are anchors, and how many are others, at most."""
+        draws = int(old.id.shape[0])
+        own = draws
+        other = draws
+        if old.sizes is not None:
+            own, other = old.sizes
+        if self._has_own_class:
+            other = draws
+        return max(1, own), max(1, other)
 
-    def _fill_first_rows(self, rows: Tensor, there: _Present) -> None:
-        """Rows of the anchors that were seen before there was anything to compare them with, in place."""
-        new = rows[there.anchors].isinf().any(1).nonzero()[:, 0]
-        if not new.numel():
-            return
-        places = new
-        if isinstance(there.anchors, Tensor):
-            places = there.anchors[new]
-        rows[places] = self._kernel.rows(there.a[new], there.s, there.w)[0].to(rows.dtype)
+    def _drawn(self, places: Tensor, ids: Tensor, size: int) -> _Drawn:
+        """The draws that have a place in a list, ``size`` of them at most; others fill up."""
+        place = places[ids]  # (K,)
+        draw = torch.arange(ids.shape[0], device=ids.device)
+        if size < ids.shape[0]:
+            draw = (place < 0).int().argsort(stable=True)[:size]  # those that have one come first
+            place = place[draw]
+        return _Drawn(draw, place.clamp(min=0), place >= 0)
 
-    def _largest(self, view: View, places: Tensor, others: Others, a: Tensor) -> Tensor:
-        """log of the most that one of the others, at the places (Q,), contributes to each anchor (A, C)."""
-        if self._is_weighted:  # the ends of a class do not stand for all of it
-            size = max(1, _PAIRS // max(1, others.s.shape[0]))
-            return torch.cat([self._kernel.largest(others, some) for some in a.split(size)])
+    def _with_first_rows(self, rows: Tensor, there: _All, fresh: Others, once: Tensor) -> Tensor:
+        """Rows of the anchors that were seen before there was anything to compare them with.
+
+        What they can be compared with was all drawn in this step, else they would have been compared before.
+        """
+        assert there.part is not None
+        weight = fresh.w * once.unsqueeze(1)
+        total = weight.sum(0)  # (C,)
+        weight = weight / total.clamp(min=torch.finfo(total.dtype).tiny)
+        first = self._kernel.rows(there.a, between(fresh.s, weight), weight, waits=False)[0]  # (A, C)
+        new = rows.isinf() & there.part.unsqueeze(1) & (total > 0)
+        return torch.where(new, first.to(rows.dtype), rows)
+
+    def _weigh(self, there: _All, rows: Tensor, theirs: _Drawn, fresh: Others) -> tuple[OuterValues, Tensor]:
+        """f (A,) with its slopes, and the log g (A, C) that they are taken at."""
         same_class = None
         if self._has_own_class:
-            same_class = view.same_class[places]
-        return self._kernel.largest(extremes(others.s, others.w, same_class), a)
+            same_class = self._view.same_class[theirs.place]
+        ends = fresh
+        if not self._is_weighted:  # the ends of a class stand for all of it
+            ends = extremes(fresh.s, fresh.w, same_class, theirs.valid)
+        # An anchor's row may be old: it is at least what a fresh example alone contributes.
+        log_g = torch.maximum(rows, largest_of(self._kernel, ends, there.a).to(rows.dtype))  # (A, C)
+        share = self._shares.of_all(there.part)
+        if there.part is None:
+            return self._outer.at(self._view.blocks, log_g, share), log_g
+        absent = ~there.part.unsqueeze(1)
+        found = self._outer.at(self._view.blocks, log_g.masked_fill(absent, 0.0), share)
+        return found, log_g.masked_fill(absent, torch.inf)  # 1/g of those absent is 0
 
-    def _scores(self, view: View, examples: Tensor) -> Tensor:
+    def _scores(self, examples: Tensor) -> Tensor:
         """sigma s of the examples, in the view's column."""
-        return self._sign * self._column(self._table.values, view)[examples].to(view.share.dtype)
+        return self._sign * self._column(self._table.values)[examples].to(self._view.share.dtype)
 
-    def _column(self, c: Tensor, view: View) -> Tensor:
+    def _column(self, c: Tensor) -> Tensor:
         if c.dim() == 1:
             return c
-        return c[:, view.column]
+        return c[:, self._view.column]
 
-    def _present(self, view: View) -> _Present:
-        if not self._table.missing:
+    def _all(self) -> _All:
+        view = self._view
+        a = self._scores(view.anchors)
+        s = self._scores(view.others)
+        if self._table.complete:
+            return _All(a, s, view.share, None)
+        seen = self._table.seen
+        w = view.masked_weights(seen[view.others])
+        comparable = (w > 0).any()
+        return _All(a, between(s, w), w, seen[view.anchors] & comparable)
+
+    def _present(self) -> _Present:
+        view = self._view
+        if self._table.complete:
             everyone = slice(None)
-            a = self._scores(view, view.anchors)
-            return _Present(everyone, everyone, a, self._scores(view, view.others), view.share)
+            return _Present(everyone, everyone, self._scores(view.anchors), self._scores(view.others), view.share)
         seen = self._table.seen
         anchors = seen[view.anchors].nonzero()[:, 0]
         others = seen[view.others].nonzero()[:, 0]
-        a = self._scores(view, view.anchors[anchors])
-        s = self._scores(view, view.others[others])
+        a = self._scores(view.anchors[anchors])
+        s = self._scores(view.others[others])
         return _Present(anchors, others, a, s, view.weights(others))
-
-    def _weigh(self, view: View, there: _Present, log_g: Tensor) -> OuterValues:
-        """f (A,), what F gains per unit of log g (A, C), and the gradients of the objective's own parameters."""
-        blocks = view.blocks[there.anchors]
-        share = self._shares.at(blocks, complete=not self._table.missing)
-        return self._outer.at(blocks, log_g, share)
-
-
-def _among(some: Tensor | slice, places: Tensor) -> Tensor:
-    """Where the places stand in ``some`` of them (a slice: all), in growing order."""
-    if isinstance(some, slice):
-        return places
-    return torch.searchsorted(some, places)
 
 
 def pairwise_form(
@@ -232,11 +248,13 @@ def pairwise_form(
     kernel: Kernel | None,
     table: OutputTable,
     same_class_only: tuple[bool, ...] = (False,),
-) -> PairwiseForm | None:
+) -> PairwiseForm | PairwiseTasksForm | None:
     """The form, where the loss has a kernel and the outputs a score per task; arguments as of the class."""
     shape: tuple[int, ...] = ()
     if blocks.num_tasks > 1:
         shape = (blocks.num_tasks,)
     if kernel is None or table.shape != shape:
         return None
+    if blocks.used > 1:
+        return PairwiseTasksForm(objective, blocks, kernel, table, same_class_only)
     return PairwiseForm(objective, blocks, kernel, table, same_class_only)

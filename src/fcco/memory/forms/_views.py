@@ -1,4 +1,4 @@
-"""Views: which examples are compared in each task, for :class:`PairwiseForm`."""
+"""View: which examples are compared in the only task, for :class:`PairwiseForm`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ class View:
         others: (P,) the examples that the means run over.
         share: (P, C) how much each counts in each component of g, once all were seen.
         same_class: (P,) bool, which of the others are of the anchors' class.
-        anchor_at: (N,) on the CPU: where an example stands among the anchors, -1: it does not; ``other_at``: among
-            the others.
+        anchor_at: (N,) where an example stands among the anchors, -1: it does not; ``other_at``: among the others.
     """
 
     column: int
@@ -39,22 +38,27 @@ class View:
 
     def weights(self, present: Tensor) -> Tensor:
         """(P, C) of the others at the places (P,) alone: those seen of a class stand for all of it."""
+        seen = torch.zeros_like(self.same_class).index_fill(0, present, True)
+        return self.masked_weights(seen)[present]
+
+    def masked_weights(self, seen: Tensor) -> Tensor:
+        """(P, C) the weights where some of the others (P,) were seen alone, 0 of those not seen."""
         every = self.share.amax(1)  # the component that runs over both classes
-        total = every.new_zeros(2).index_add(0, self.same_class.long(), every)
-        same_class = self.same_class[present].long()
-        there = torch.zeros_like(total).index_add(0, same_class, every[present])  # (2,)
+        same_class = self.same_class.long()
+        total = every.new_zeros(2).index_add(0, same_class, every)
+        there = torch.zeros_like(total).index_add(0, same_class, every * seen)  # (2,)
         factor = torch.where(there > 0, total / there, 0.0)  # (2,)
-        return self.share[present] * factor[same_class].unsqueeze(1)
+        return self.share * (factor[same_class] * seen).unsqueeze(1)
 
 
-def views_of(blocks: PointBlocks, device: torch.device, same_class_only: tuple[bool, ...]) -> list[View]:
-    """A view per task that has blocks.
+def view_of(blocks: PointBlocks, device: torch.device, same_class_only: tuple[bool, ...]) -> View:
+    """The view of the only task that has blocks.
 
     Args:
         same_class_only: for each component of g, whether it runs over the anchors' class alone.
     """
-    worth = example_weights(blocks, device)
-    return [_view(blocks, task, worth, same_class_only) for task in blocks.tasks.used.tolist()]
+    (task,) = blocks.tasks.used.tolist()
+    return _view(blocks, task, example_weights(blocks, device), same_class_only)
 
 
 def _view(blocks: PointBlocks, task: int, worth: Tensor, same_class_only: tuple[bool, ...]) -> View:
@@ -80,7 +84,7 @@ def _view(blocks: PointBlocks, task: int, worth: Tensor, same_class_only: tuple[
         others=others,
         share=torch.stack([columns[only] for only in same_class_only], 1),
         same_class=same_class,
-        anchor_at=_places(anchors, size),
+        anchor_at=_places(anchors.to(device), size),
         other_at=_places(others, size),
     )
 
@@ -96,7 +100,7 @@ def _other_class(blocks: PointBlocks, task: int) -> Tensor:
 
 
 def _places(examples: Tensor, size: int) -> Tensor:
-    """(N,) on the CPU: where each example stands in a list, -1: it does not."""
-    place = torch.full((size,), -1)
-    place[examples.cpu()] = torch.arange(examples.shape[0])
+    """(N,) where each example stands in a list, -1: it does not."""
+    place = torch.full((size,), -1, device=examples.device)
+    place[examples] = torch.arange(examples.shape[0], device=examples.device)
     return place
