@@ -59,10 +59,12 @@ class Randomness:
         torch.set_rng_state(state["torch"])
         for index, cuda in zip(self._cuda, state["cuda"], strict=False):
             torch.cuda.set_rng_state(cuda, index)
-        random.setstate(state["python"])
         for generator, own in zip(self._generators, state["own"], strict=False):
             _set_state(generator, own)
-        if state["numpy"] is not None and "numpy" in sys.modules:
+        # Writing these two takes longer than everything else in a small step, and most passes leave them alone.
+        if self._python.get() is not state["python"]:
+            random.setstate(state["python"])
+        if state["numpy"] is not None and "numpy" in sys.modules and self._numpy.get() is not state["numpy"]:
             sys.modules["numpy"].random.set_state(state["numpy"])
 
 
@@ -106,7 +108,7 @@ class PythonState:
         self._state: Any = None
 
     def get(self) -> Any:
-        """The state as ``random.getstate`` gives it."""
+        """The state as ``random.getstate`` gives it: the same object until it changes."""
         memory = _own_memory(random.getstate.__self__) if self._told else None  # type: ignore[attr-defined]
         if memory is None or memory != self._seen:
             self._state, self._seen = random.getstate(), memory
@@ -136,7 +138,8 @@ class NumpyState:
         self._state: Any = None
 
     def get(self) -> Any:
-        """The state as ``numpy.random.get_state`` gives it; None where numpy is not loaded."""
+        """The state as ``numpy.random.get_state`` gives it, the same object until it changes; None where numpy is not
+        loaded."""
         numpy = sys.modules.get("numpy")
         if numpy is None:
             return None

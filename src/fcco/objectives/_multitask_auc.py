@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from fcco.data import Batch, TaskBlocks, Tasks
 from fcco.objectives._base import OutputObjective, check_data, checked_weight, fingerprint
+from fcco.objectives._class_moments import ClassMoments, by_class, equal_shares
 from fcco.objectives._labelled import positives_and_negatives
-from fcco.objectives._means import mean_over
 from fcco.objectives._precision import at_least_float32, like_parameters
 from fcco.objectives._surrogates import Square, SquaredHinge, Surrogate, loss_or_default
 
@@ -96,25 +96,16 @@ class MultiTaskAUC(OutputObjective):
         }
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        task = self.block_task[index]
-        h = at_least_float32(self._scores(outputs))[:, task].T  # (B, K)
-        positive, negative = positives_and_negatives(task, batch, self.num_tasks)
-
-        def over_positives(values: Tensor) -> Tensor:
-            return mean_over(values, positive, batch.weight, index, "positives")
-
-        def over_negatives(values: Tensor) -> Tensor:
-            return mean_over(values, negative, batch.weight, index, "negatives")
-
-        mean_positive = over_positives(h)  # (B,)
-        mean_negative = over_negatives(h)
-        if self.a is None or self.b is None:
-            # Moments, from which outer makes variances: a mean of squares around a mean would be biased.
-            squares = [over_positives(h.square()), over_negatives(h.square())]
-            return torch.stack([*squares, mean_positive, mean_negative], 1)
-        around_a = over_positives((h - self.a[task].unsqueeze(1)).square())  # (B,)
-        around_b = over_negatives((h - self.b[task].unsqueeze(1)).square())
-        return torch.stack([around_a, around_b, mean_negative - mean_positive], 1)
+        task = self.block_task.index_select(0, index)
+        h = at_least_float32(self._scores(outputs))  # (K, T)
+        entering = positives_and_negatives(task, batch, self.num_tasks)  # (B, 2, K)
+        if batch.weight is None:
+            weight = equal_shares(entering, h.dtype, index)
+        else:
+            weight = entering * by_class(batch.weight).to(h.dtype)
+        # Moments, from which outer makes variances: a mean of squares around a mean would be biased.
+        g: Tensor = ClassMoments.apply(h, self.a, self.b, task, entering, weight)  # type: ignore[no-untyped-call]
+        return g
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         if self.a is None:
@@ -125,6 +116,20 @@ class MultiTaskAUC(OutputObjective):
         if self.task_weight is None:
             return f
         return f * self.task_weight[self.block_task[index]]
+
+    def outer_and_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor] | None:
+        loss = self.loss
+        if self.a is None or not isinstance(loss, SquaredHinge | Square):
+            return None
+        squares, more, x = u.unbind(1)  # (B,) each
+        inside = loss.inside(x)
+        f = squares + more + loss.scale * inside.square()
+        slope = torch.ones_like(u)
+        slope[:, 2] = (2.0 * loss.scale) * inside
+        if self.task_weight is None:
+            return f, slope
+        weight = self.task_weight[self.block_task[index]]
+        return f * weight, slope * weight.unsqueeze(1)
 
     def table_form(self, table: OutputTable) -> Form | None:
         from fcco.memory.forms import moment_form
