@@ -49,7 +49,10 @@ class Batch:
         return int(self.id.shape[0])
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
-        """The same batch on another device."""
+        """The same batch on another device; itself, where it is there already."""
+        there = torch.device(device)
+        if all(_is_on(getattr(self, name), there) for name in _NAMES):
+            return self
         return self.map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Batch:
@@ -60,6 +63,20 @@ class Batch:
         """The same batch with a function applied to each of its tensors."""
         changed = {field.name: map_tensors(getattr(self, field.name), function) for field in fields(self)}
         return replace(self, **changed)
+
+
+_NAMES = tuple(field.name for field in fields(Batch))
+
+
+def _is_on(value: Any, device: torch.device) -> bool:
+    """Whether every tensor inside is on the device."""
+    if isinstance(value, Tensor):
+        return value.device == device
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, tuple | list):
+        return all(_is_on(item, device) for item in value)
+    return True
 
 
 def map_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:

@@ -204,6 +204,8 @@ class Evaluator:
     def project(self, u: Tensor) -> Tensor:
         """Rows u (B, dim) on the range of g, without graph."""
         projected: Any = self.objective.project(u)
+        if projected is u:
+            return u
         if not isinstance(projected, Tensor):
             raise TypeError(f"project must return a tensor of shape {tuple(u.shape)}, got {type(projected).__name__}")
         if projected.shape != u.shape:
