@@ -29,7 +29,7 @@ class Randomness:
     def capture(self) -> dict[str, Any]:
         """The states as they are, cheaply."""
         return {
-            "torch": torch.get_rng_state(),
+            "torch": torch.default_generator.get_state(),
             "cuda": [torch.cuda.get_rng_state(index) for index in self._cuda],
             "python": self._python.get(),
             "own": [_state_of(generator) for generator in self._generators],
@@ -56,7 +56,7 @@ class Randomness:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Put the states back; those of devices that are not here are passed over."""
-        torch.set_rng_state(state["torch"])
+        torch.default_generator.set_state(state["torch"])
         for index, cuda in zip(self._cuda, state["cuda"], strict=False):
             torch.cuda.set_rng_state(cuda, index)
         for generator, own in zip(self._generators, state["own"], strict=False):

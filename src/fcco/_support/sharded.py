@@ -78,19 +78,19 @@ def parts(tensors: Iterable[Tensor]) -> list[Tensor]:
     return given
 
 
-@torch.no_grad()
 def copies(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Copies of this rank's parts."""
-    return [tensor.clone() for tensor in parts(tensors)]
+    with torch.no_grad():
+        return [tensor.clone() for tensor in parts(tensors)]
 
 
-@torch.no_grad()
 def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
     """targets <- sources, in place; of sharded tensors this rank's part.
 
     Values are copied, never swapped by pointer, so that DDP, FSDP2, torch.compile and hooks keep working.
     """
-    torch._foreach_copy_(parts(targets), parts(sources))
+    with torch.no_grad():
+        torch._foreach_copy_(parts(targets), parts(sources))
 
 
 def joined(mine: Tensor, like: Any) -> Tensor:

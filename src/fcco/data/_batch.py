@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any, final
 
 import torch
 from torch import Tensor
+
+from fcco._support.remembered import Remembered
 
 
 @final
@@ -50,8 +52,7 @@ class Batch:
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """The same batch on another device; itself, where it is there already."""
-        there = torch.device(device)
-        if all(_is_on(getattr(self, name), there) for name in _NAMES):
+        if _are_on(vars(self).values(), torch.device(device)):
             return self
         return self.map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
@@ -65,17 +66,22 @@ class Batch:
         return replace(self, **changed)
 
 
-_NAMES = tuple(field.name for field in fields(Batch))
+_SERVING: Remembered[dict[int, Tensor]] = Remembered()  # the batches of a loader share their ``serves``
 
 
-def _is_on(value: Any, device: torch.device) -> bool:
-    """Whether every tensor inside is on the device."""
-    if isinstance(value, Tensor):
-        return value.device == device
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, tuple | list):
-        return all(_is_on(item, device) for item in value)
+def _are_on(values: Iterable[Any], device: torch.device) -> bool:
+    """Whether all tensors inside are on the device."""
+    for value in values:
+        if value is None:
+            continue
+        if isinstance(value, Tensor):
+            if value.device != device:
+                return False
+        elif isinstance(value, dict):
+            if not _are_on(value.values(), device):
+                return False
+        elif isinstance(value, tuple | list) and not _are_on(value, device):
+            return False
     return True
 
 
@@ -93,11 +99,17 @@ def map_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
 
 
 def serving(batch: Batch, blocks: int) -> Tensor:
-    """(B, K) bool: which example serves which block."""
+    """(B, K) bool: which example serves which block; not to be written to."""
     if batch.serves is None:
         return torch.ones(blocks, len(batch), dtype=torch.bool, device=batch.id.device)
-    place = torch.arange(blocks, device=batch.id.device).unsqueeze(1)  # (B, 1)
-    return (batch.serves == place) | (batch.serves == -1)
+    serves = batch.serves
+    everyone = _SERVING.get((serves,), lambda: {})  # a mask per number of blocks
+    mask = everyone.get(blocks)
+    if mask is None:
+        place = torch.arange(blocks, device=serves.device).unsqueeze(1)  # (B, 1)
+        mask = (serves == place) | (serves == -1)
+        everyone[blocks] = mask
+    return mask
 
 
 def served(mask: Tensor, batch: Batch) -> Tensor:

@@ -34,15 +34,13 @@ class ClassMoments(torch.autograd.Function):
         h = _columns(outputs, task, entering)  # (B, 2, K)
         apart = _apart(h, a, b, task)
         weighted = weight * apart
-        squares = torch.linalg.vecdot(weighted, apart)  # (B, 2)
-        means = torch.linalg.vecdot(weight, h)
         ctx.save_for_backward(outputs, a, b)  # the inputs that a second derivative goes back to
         ctx.task = task
         ctx.entering = entering
         ctx.weight = weight
         ctx.weighted = weighted
         ctx.has_centers = a is not None
-        return _g(squares, means, ctx.has_centers)
+        return _g((weighted * apart).sum(2), (weight * h).sum(2), ctx.has_centers)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
@@ -52,20 +50,19 @@ class ClassMoments(torch.autograd.Function):
         weighted = ctx.weighted
         if torch.is_grad_enabled():  # this derivative will be differentiated itself
             weighted = weight * _apart(_columns(outputs, task, ctx.entering), a, b, task)
-        # The derivative by h of 2 sums of squares and of what follows them, half of it: (B, 3 or 4, K).
+        each = slope.unsqueeze(2)  # (B, 3 or 4, 1)
+        of_squares = weighted * (2.0 * each[:, :2])  # (B, 2, K)
         if ctx.has_centers:
-            rows = torch.cat([weighted, 0.5 * weight.diff(dim=1)], 1)
+            of_means = weight * torch.cat([-each[:, 2:], each[:, 2:]], 1)
         else:
-            rows = torch.cat([weighted, 0.5 * weight], 1)
-        twice = 2.0 * slope
-        of_h = torch.bmm(twice.unsqueeze(1), rows).squeeze(1)  # (B, K)
+            of_means = weight * each[:, 2:]
+        of_h = (of_squares + of_means).sum(1)  # (B, K)
         columns = of_h.new_zeros(outputs.shape[::-1]).index_copy(0, task, of_h).t()  # (K, T)
         if not ctx.has_centers:
             return columns, None, None, None, None, None
-        of_centers = weighted.sum(2) * twice[:, :2]  # (B, 2), less its sign
-        centers = of_h.new_zeros(outputs.shape[1], 2).index_add(0, task, of_centers, alpha=-1)
-        of_a, of_b = centers.unbind(1)
-        return columns, of_a, of_b, None, None, None
+        of_centers = of_squares.sum(2).t()  # (2, B), less its sign
+        centers = of_h.new_zeros(2, outputs.shape[1]).index_add(1, task, of_centers, alpha=-1)
+        return columns, centers[0], centers[1], None, None, None
 
     @staticmethod
     def jvp(ctx: Any, outputs: Tensor | None, a: Tensor | None, b: Tensor | None, *_: None) -> Tensor:
@@ -78,8 +75,8 @@ class ClassMoments(torch.autograd.Function):
             centers[:, 0] = a[ctx.task]
         if b is not None:
             centers[:, 1] = b[ctx.task]
-        squares = 2.0 * torch.linalg.vecdot(ctx.weighted, h - centers.unsqueeze(2))
-        return _g(squares, torch.linalg.vecdot(ctx.weight, h), ctx.has_centers)
+        squares = 2.0 * (ctx.weighted * (h - centers.unsqueeze(2))).sum(2)
+        return _g(squares, (ctx.weight * h).sum(2), ctx.has_centers)
 
 
 def _columns(outputs: Tensor, task: Tensor, entering: Tensor) -> Tensor:
@@ -98,7 +95,7 @@ def _apart(h: Tensor, a: Tensor | None, b: Tensor | None, task: Tensor) -> Tenso
 
 def _g(squares: Tensor, means: Tensor, has_centers: bool) -> Tensor:
     if has_centers:
-        means = means.diff(dim=1)  # of the negatives, less that of the positives
+        means = means[:, 1:] - means[:, :1]  # of the negatives, less that of the positives
     return torch.cat([squares, means], 1)
 
 

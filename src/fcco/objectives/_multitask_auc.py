@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from fcco._support.remembered import Remembered
 from fcco.data import Batch, TaskBlocks, Tasks
 from fcco.objectives._base import OutputObjective, check_data, checked_weight, fingerprint
 from fcco.objectives._class_moments import ClassMoments, by_class, equal_shares
@@ -82,6 +83,7 @@ class MultiTaskAUC(OutputObjective):
         if trained_centers:
             self.a = nn.Parameter(like_parameters(model, torch.zeros(self.num_tasks)))
             self.b = nn.Parameter(like_parameters(model, torch.zeros(self.num_tasks)))
+        self._classes: Remembered[tuple[Tensor, Tensor, Tensor]] = Remembered()
         self.register_table("block_task", blocks.block_task)
         weight = checked_weight("block_weight", block_weight, self.num_tasks)
         if weight is not None:
@@ -96,16 +98,21 @@ class MultiTaskAUC(OutputObjective):
         }
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        task = self.block_task.index_select(0, index)
         h = at_least_float32(self._scores(outputs))  # (K, T)
-        entering = positives_and_negatives(task, batch, self.num_tasks)  # (B, 2, K)
-        if batch.weight is None:
-            weight = equal_shares(entering, h.dtype, index)
-        else:
-            weight = entering * by_class(batch.weight).to(h.dtype)
+        # The same at every probe of a step.
+        source = (index, batch.y, batch.weight, batch.serves, self.block_task, h.dtype)
+        task, entering, weight = self._classes.get(source, lambda: self._classes_of(index, batch, h.dtype))
         # Moments, from which outer makes variances: a mean of squares around a mean would be biased.
         g: Tensor = ClassMoments.apply(h, self.a, self.b, task, entering, weight)  # type: ignore[no-untyped-call]
         return g
+
+    def _classes_of(self, index: Tensor, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        """The tasks (B,), who is a positive and who a negative of them (B, 2, K), and how much each counts there."""
+        task = self.block_task.index_select(0, index)
+        entering = positives_and_negatives(task, batch, self.num_tasks)
+        if batch.weight is None:
+            return task, entering, equal_shares(entering, dtype, index)
+        return task, entering, entering * by_class(batch.weight).to(dtype)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         if self.a is None:
@@ -121,11 +128,10 @@ class MultiTaskAUC(OutputObjective):
         loss = self.loss
         if self.a is None or not isinstance(loss, SquaredHinge | Square):
             return None
-        squares, more, x = u.unbind(1)  # (B,) each
-        inside = loss.inside(x)
-        f = squares + more + loss.scale * inside.square()
-        slope = torch.ones_like(u)
-        slope[:, 2] = (2.0 * loss.scale) * inside
+        inside = loss.inside(u[:, 2])  # (B,)
+        f = torch.addcmul(u[:, 0] + u[:, 1], inside, inside, value=loss.scale)
+        one = torch.ones_like(inside)
+        slope = torch.stack([one, one, (2.0 * loss.scale) * inside], 1)  # (B, 3)
         if self.task_weight is None:
             return f, slope
         weight = self.task_weight[self.block_task[index]]

@@ -204,7 +204,7 @@ class Evaluator:
     def project(self, u: Tensor) -> Tensor:
         """Rows u (B, dim) on the range of g, without graph."""
         projected: Any = self.objective.project(u)
-        if projected is u:
+        if projected is u:  # the default: rows as they are
             return u
         if not isinstance(projected, Tensor):
             raise TypeError(f"project must return a tensor of shape {tuple(u.shape)}, got {type(projected).__name__}")
