@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fcco._support import checks
+from fcco._support.fused import fused
 from fcco._support.logs import ZERO
 
 
@@ -70,8 +71,7 @@ def log_mean_exp_over(values: Tensor, mask: Tensor, weight: Tensor | None, index
         values = values.expand_as(log_weight)
     elif values.dim() == 3:
         log_weight = log_weight.unsqueeze(1)
-    total: Tensor = LogSumExp.apply(values, log_weight)  # type: ignore[no-untyped-call]
-    return total
+    return fused(LogSumExp, values, log_weight)
 
 
 class LogSumExp(torch.autograd.Function):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from fcco._support.fused import fused
 from fcco._support.remembered import Remembered
 from fcco.data import Batch, TaskBlocks, Tasks
 from fcco.objectives._base import OutputObjective, check_data, checked_weight, fingerprint
@@ -103,8 +104,7 @@ class MultiTaskAUC(OutputObjective):
         source = (index, batch.y, batch.weight, batch.serves, self.block_task, h.dtype)
         task, entering, weight = self._classes.get(source, lambda: self._classes_of(index, batch, h.dtype))
         # Moments, from which outer makes variances: a mean of squares around a mean would be biased.
-        g: Tensor = ClassMoments.apply(h, self.a, self.b, task, entering, weight)  # type: ignore[no-untyped-call]
-        return g
+        return fused(ClassMoments, h, self.a, self.b, task, entering, weight)
 
     def _classes_of(self, index: Tensor, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
         """The tasks (B,), who is a positive and who a negative of them (B, 2, K), and how much each counts there."""
