@@ -109,3 +109,17 @@ def recorded(work: Callable[[], Tensor]) -> tuple[Tensor, Node | None]:
     if node.gave(result):
         return result, node
     return work(), None
+
+
+def derivative_again(
+    plain: Callable[..., Tensor], inputs: tuple[Tensor, ...], constants: tuple[Any, ...], slope: Tensor
+) -> tuple[Tensor, ...]:
+    """A node's derivative with a graph of its own, from the same function in small operations.
+
+    Args:
+        plain: called with inputs and constants.
+        inputs: what the derivative is by, as the node has saved it.
+        slope: of the result.
+    """
+    found = torch.autograd.grad(plain(*inputs, *constants), inputs, slope, create_graph=True)
+    return tuple(found)

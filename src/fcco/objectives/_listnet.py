@@ -79,7 +79,7 @@ class ListNet(QueryObjective):
         if self._pays_by_query(index, batch):
             return self._by_query(index, outputs, batch).unsqueeze(1)
         x, entering, weight = self.pairs(index, outputs, batch)
-        return log_mean_exp_over(x, entering, weight, index, "items").unsqueeze(1)
+        return log_mean_exp_over(x.unsqueeze(1), entering, weight, index, "items")
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         return self.weighted(index, u.squeeze(1) + self.block_size[index].to(u.dtype).log())

@@ -114,6 +114,8 @@ class Evaluator:
         batch = objective.checked_batch(data)
         outputs = objective.outputs(batch.x)
         g, self._node = recorded(lambda: objective.values(index, outputs, batch))
+        if self._node is None:  # it does not end in a node, and would be computed twice every time
+            self._in_two_parts = None
         return self.checked_inner(g, index)
 
     def inner_and_jvp(self, index: Tensor, data: tuple[Any, ...], tangents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
