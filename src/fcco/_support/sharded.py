@@ -71,7 +71,9 @@ def part(tensor: Any) -> Tensor:
 def parts(tensors: Iterable[Tensor]) -> list[Tensor]:
     """:func:`part` of each; quick where nothing is sharded, as it is asked several times per step."""
     given = list(tensors)
-    sharded_kind = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())
+    sharded_kind = _sharded_kind()
+    if not sharded_kind:  # nothing of the kind is loaded
+        return given
     for tensor in given:
         if isinstance(tensor, sharded_kind):
             return [part(each) for each in given]
