@@ -86,3 +86,30 @@ def test_numpy_with_another_generator(kind):
             assert (np.random.rand(7) == numbers).all()
     finally:
         np.random.set_bit_generator(before)
+
+
+def test_what_has_not_changed_is_not_written(monkeypatch):
+    randomness = rewind.Randomness(torch.nn.Linear(1, 1))
+    before = randomness.capture()
+    written = []
+    monkeypatch.setattr(random, "setstate", lambda state: written.append("python"))
+    monkeypatch.setattr(np.random, "set_state", lambda state: written.append("numpy"))
+    randomness.restore(before)
+    assert written == []
+    random.gauss(0, 1)
+    np.random.randn()
+    randomness.restore(before)
+    assert written == ["python", "numpy"]
+
+
+@pytest.mark.parametrize("draw", [*PYTHON, *NUMPY])
+def test_what_was_drawn_in_between_is_drawn_again(draw):
+    randomness = rewind.Randomness(torch.nn.Linear(1, 1))
+    for _ in range(3):
+        before = randomness.capture()
+        first = draw()
+        randomness.restore(before)
+        randomness.restore(before)
+        again = draw()
+        assert np.array_equal(np.array(first, dtype=object), np.array(again, dtype=object))
+        assert random.getstate() == randomness.capture()["python"]

@@ -39,12 +39,11 @@ class ModuleState:
                     found.append(BufferPlace(part, name, buffer))
         return found
 
-    @torch.no_grad()
     def capture(self) -> Snapshot:
         """A copy of all buffers and random states."""
         # Maps and weights that no pass changes may have a row per example: copying them would cost every step.
         buffers = [
-            (part, name, None if buffer is None else buffer.clone())
+            (part, name, None if buffer is None else buffer.detach().clone())
             for part in self._parts
             for name, buffer in part._buffers.items()
             if name not in getattr(part, "fixed_buffers", ())

@@ -29,7 +29,7 @@ class Randomness:
     def capture(self) -> dict[str, Any]:
         """The states as they are, cheaply."""
         return {
-            "torch": torch.get_rng_state(),
+            "torch": torch.default_generator.get_state(),
             "cuda": [torch.cuda.get_rng_state(index) for index in self._cuda],
             "python": self._python.get(),
             "own": [_state_of(generator) for generator in self._generators],
@@ -56,13 +56,15 @@ class Randomness:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Put the states back; those of devices that are not here are passed over."""
-        torch.set_rng_state(state["torch"])
+        torch.default_generator.set_state(state["torch"])
         for index, cuda in zip(self._cuda, state["cuda"], strict=False):
             torch.cuda.set_rng_state(cuda, index)
-        random.setstate(state["python"])
         for generator, own in zip(self._generators, state["own"], strict=False):
             _set_state(generator, own)
-        if state["numpy"] is not None and "numpy" in sys.modules:
+        # Writing these two takes longer than everything else in a small step, and most passes leave them alone.
+        if self._python.get() is not state["python"]:
+            random.setstate(state["python"])
+        if state["numpy"] is not None and "numpy" in sys.modules and self._numpy.get() is not state["numpy"]:
             sys.modules["numpy"].random.set_state(state["numpy"])
 
 
@@ -102,19 +104,46 @@ class PythonState:
 
     def __init__(self) -> None:
         self._told = _memory_tells()
+        self._memory: Memory | None = None
         self._seen: object = None
         self._state: Any = None
 
     def get(self) -> Any:
-        """The state as ``random.getstate`` gives it."""
-        memory = _own_memory(random.getstate.__self__) if self._told else None  # type: ignore[attr-defined]
-        if memory is None or memory != self._seen:
-            self._state, self._seen = random.getstate(), memory
+        """The state as ``random.getstate`` gives it: the same object until it changes."""
+        if not self._told:
+            return random.getstate()
+        generator: Any = random.getstate.__self__  # type: ignore[attr-defined]
+        if self._memory is None or self._memory.owner is not generator:
+            self._memory = Memory(generator, id(generator), generator.__sizeof__())
+        # A second normal number is kept elsewhere.
+        seen = (self._memory.read(), getattr(generator, "gauss_next", None))
+        if seen != self._seen:
+            self._state = random.getstate()
+            self._seen = seen
         return self._state
 
 
+@final
+class Memory:
+    """The memory in which a generator keeps its state, to be compared with what it was.
+
+    Args:
+        owner: what must live for as long as this does.
+        address: where it starts.
+        size: how many bytes it has.
+    """
+
+    def __init__(self, owner: Any, address: int, size: int) -> None:
+        self.owner = owner
+        self._view = (ctypes.c_char * size).from_address(address)
+
+    def read(self) -> bytes:
+        """What it holds."""
+        return self._view.raw
+
+
 def _own_memory(generator: random.Random) -> object:
-    return ctypes.string_at(id(generator), generator.__sizeof__()), getattr(generator, "gauss_next", None)
+    return Memory(generator, id(generator), generator.__sizeof__()).read(), getattr(generator, "gauss_next", None)
 
 
 def _memory_tells() -> bool:
@@ -132,21 +161,33 @@ class NumpyState:
     """The state of numpy's global generator; reading it takes 0.1 ms, so it is read only where it has changed."""
 
     def __init__(self) -> None:
+        self._memory: Memory | None = None
         self._seen: bytes | None = None
         self._state: Any = None
 
     def get(self) -> Any:
-        """The state as ``numpy.random.get_state`` gives it; None where numpy is not loaded."""
+        """The state as ``numpy.random.get_state`` gives it, the same object until it changes; None where numpy is not
+        loaded."""
         numpy = sys.modules.get("numpy")
         if numpy is None:
             return None
-        generator = getattr(numpy.random, "get_bit_generator", None)  # from numpy 1.24 on
-        memory = None if generator is None else _memory(generator())
-        if memory is None or memory != self._seen:
-            self._state = numpy.random.get_state(legacy=memory is not None)
+        memory = self._current(numpy)
+        seen = None if memory is None else memory.read()
+        if seen is None or seen != self._seen:
+            self._state = numpy.random.get_state(legacy=seen is not None)
             # a second normal number kept for later lies elsewhere: where there is one, the memory does not tell
-            self._seen = None if memory is None or self._state[3] else memory
+            self._seen = None if seen is None or self._state[3] else seen
         return self._state
+
+    def _current(self, numpy: Any) -> Memory | None:
+        """The memory of the generator as it is now; None: it does not tell."""
+        get_generator = getattr(numpy.random, "get_bit_generator", None)  # from numpy 1.24 on
+        if get_generator is None:
+            return None
+        generator = get_generator()
+        if self._memory is None or self._memory.owner is not generator:
+            self._memory = _memory(generator)
+        return self._memory
 
 
 def _plain(state: Any) -> Any:
@@ -156,8 +197,8 @@ def _plain(state: Any) -> Any:
     return state.tolist() if hasattr(state, "tolist") and not isinstance(state, Tensor) else state
 
 
-def _memory(generator: Any) -> bytes | None:
+def _memory(generator: Any) -> Memory | None:
     """The 624 words and the position of a Mersenne Twister; None of any other generator."""
     if type(generator).__name__ != "MT19937":
         return None
-    return ctypes.string_at(generator.ctypes.state_address, 4 * 625)
+    return Memory(generator, generator.ctypes.state_address, 4 * 625)

@@ -71,26 +71,28 @@ def part(tensor: Any) -> Tensor:
 def parts(tensors: Iterable[Tensor]) -> list[Tensor]:
     """:func:`part` of each; quick where nothing is sharded, as it is asked several times per step."""
     given = list(tensors)
-    sharded_kind = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())
+    sharded_kind = _sharded_kind()
+    if not sharded_kind:  # nothing of the kind is loaded
+        return given
     for tensor in given:
         if isinstance(tensor, sharded_kind):
             return [part(each) for each in given]
     return given
 
 
-@torch.no_grad()
 def copies(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Copies of this rank's parts."""
-    return [tensor.clone() for tensor in parts(tensors)]
+    with torch.no_grad():
+        return [tensor.clone() for tensor in parts(tensors)]
 
 
-@torch.no_grad()
 def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
     """targets <- sources, in place; of sharded tensors this rank's part.
 
     Values are copied, never swapped by pointer, so that DDP, FSDP2, torch.compile and hooks keep working.
     """
-    torch._foreach_copy_(parts(targets), parts(sources))
+    with torch.no_grad():
+        torch._foreach_copy_(parts(targets), parts(sources))
 
 
 def joined(mine: Tensor, like: Any) -> Tensor:

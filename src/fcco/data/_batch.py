@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any, final
 
 import torch
 from torch import Tensor
+
+from fcco._support.remembered import Remembered
 
 
 @final
@@ -52,7 +54,9 @@ class Batch:
         return int(self.id.shape[0])
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
-        """The same batch on another device."""
+        """The same batch on another device; itself, where it is there already."""
+        if _are_on(vars(self).values(), torch.device(device)):
+            return self
         return self.map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Batch:
@@ -63,6 +67,25 @@ class Batch:
         """The same batch with a function applied to each of its tensors."""
         changed = {field.name: map_tensors(getattr(self, field.name), function) for field in fields(self)}
         return replace(self, **changed)
+
+
+_SERVING: Remembered[dict[int, Tensor]] = Remembered()  # the batches of a loader share their ``serves``
+
+
+def _are_on(values: Iterable[Any], device: torch.device) -> bool:
+    """Whether all tensors inside are on the device."""
+    for value in values:
+        if value is None:
+            continue
+        if isinstance(value, Tensor):
+            if value.device != device:
+                return False
+        elif isinstance(value, dict):
+            if not _are_on(value.values(), device):
+                return False
+        elif isinstance(value, tuple | list) and not _are_on(value, device):
+            return False
+    return True
 
 
 def map_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
@@ -79,11 +102,17 @@ def map_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
 
 
 def serving(batch: Batch, blocks: int) -> Tensor:
-    """(B, K) bool: which example serves which block."""
+    """(B, K) bool: which example serves which block; not to be written to."""
     if batch.serves is None:
         return torch.ones(blocks, len(batch), dtype=torch.bool, device=batch.id.device)
-    place = torch.arange(blocks, device=batch.id.device).unsqueeze(1)  # (B, 1)
-    return (batch.serves == place) | (batch.serves == -1)
+    serves = batch.serves
+    everyone = _SERVING.get((serves,), lambda: {})  # a mask per number of blocks
+    mask = everyone.get(blocks)
+    if mask is None:
+        place = torch.arange(blocks, device=serves.device).unsqueeze(1)  # (B, 1)
+        mask = (serves == place) | (serves == -1)
+        everyone[blocks] = mask
+    return mask
 
 
 def served(mask: Tensor, batch: Batch) -> Tensor:

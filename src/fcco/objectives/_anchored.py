@@ -82,9 +82,11 @@ class AnchoredObjective(OutputObjective):
     def labelled(self, index: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Which examples are positives and which negatives of the blocks' tasks: (B, K), or (1, K) for all blocks."""
         if self.block_task is not None:
-            return positives_and_negatives(self.block_task[index], batch, self.num_tasks)
+            positive, negative = positives_and_negatives(self.block_task[index], batch, self.num_tasks).unbind(1)
+            return positive, negative
         if batch.serves is not None:
-            return positives_and_negatives(torch.zeros_like(index), batch, 1)
+            positive, negative = positives_and_negatives(torch.zeros_like(index), batch, 1).unbind(1)
+            return positive, negative
         row = target_columns(batch, 1).T  # one row will do where all blocks see the same
         return row == 1, row == 0
 

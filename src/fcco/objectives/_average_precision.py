@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from fcco._support.fused import fused
 from fcco._support.logs import ZERO
 from fcco.data import Batch, Points
 from fcco.objectives._anchored import AnchoredObjective, own_position
@@ -118,8 +119,7 @@ class AveragePrecision(AnchoredObjective):
         over = (share * positive).squeeze(0)  # (K,)
         rest = (share * negative).squeeze(0)
         log_scale = math.log(loss.scale)
-        g: Tensor = LogHingeSums.apply(h, own, over, rest, loss.margin, log_scale)  # type: ignore[no-untyped-call]
-        return g
+        return fused(LogHingeSums, h, own, over, rest, loss.margin, log_scale)
 
 
 def _is_perfect(over: Tensor, every: Tensor) -> Tensor:

@@ -111,11 +111,11 @@ class OutputObjective(Objective):
         raise NotImplementedError(f"{type(self).__name__} must define values(index, outputs, batch)")
 
     def inner(self, index: Tensor, *data: Any) -> Tensor:
-        batch = self._batch(data)
+        batch = self.checked_batch(data)
         return self.values(index, self.outputs(batch.x), batch)
 
     def samples(self, index: Tensor, *data: Any) -> int:
-        return len(self._batch(data))
+        return len(self.checked_batch(data))
 
     # ------------------------------------------------------------------ data
 
@@ -212,7 +212,8 @@ class OutputObjective(Objective):
             return f
         return f * self.block_scale[index].to(f.dtype)
 
-    def _batch(self, data: tuple[Any, ...]) -> Batch:
+    def checked_batch(self, data: tuple[Any, ...]) -> Batch:
+        """The one batch among the data of a step, refused where it lacks weights that the data have."""
         if len(data) != 1 or not isinstance(data[0], Batch):
             got = ", ".join(type(item).__name__ for item in data) or "nothing"
             raise TypeError(f"{type(self).__name__} takes one fcco.data.Batch beside index, got {got}")

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
 from fcco._support import checks
-from fcco._support.logs import ZERO
+from fcco._support.fused import fused
+from fcco._support.remembered import Remembered
 from fcco.data import Batch, ExampleBlocks, Examples
 from fcco.data._batch import served
+from fcco.data._draws import exact_dtype
 from fcco.objectives._anchored import own_position
 from fcco.objectives._base import OutputObjective, called, check_data
-from fcco.objectives._means import log_mean_exp_over
+from fcco.objectives._means import log_shares
 from fcco.objectives._precision import like_parameters, to_float64
+from fcco.objectives._similarities import LogMeanSimilarities, plain_similarities
 
 if TYPE_CHECKING:
     from fcco.memory._table import OutputTable
@@ -123,6 +125,7 @@ class GlobalContrastive(OutputObjective):
             self.excess = nn.Parameter(like_parameters(model, torch.full(shape, start)))
         else:
             checks.positive("temperature", temperature)
+        self._log_weight: Remembered[Tensor] = Remembered()
         self.register_scale(blocks.block_weight)
 
     def constants(self) -> dict[str, Any]:
@@ -170,24 +173,22 @@ class GlobalContrastive(OutputObjective):
         if outputs.dim() != 3 or outputs.shape[:2] != (len(batch), 2):
             raise ValueError(f"the features must have shape ({len(batch)}, 2, d), got {tuple(outputs.shape)}")
         position = own_position(batch, index, index)  # (B,)
-        h = to_float64(outputs)  # tau may be tiny
-        if self.normalize:
-            h = normalize(h, dim=2)
-        own = h[position]  # (B, 2, d)
+        source = (index, batch.id, batch.weight, batch.serves)
+        log_weight = self._log_weight.get(source, lambda: self._log_weight_of(index, batch))
+        tau = self.tau(index)
+        if not isinstance(tau, Tensor):
+            return fused(LogMeanSimilarities, outputs, position, log_weight, tau, self.two_modal, self.normalize)
+        if tau.dim() == 2:
+            tau = tau.t().unsqueeze(2)  # (2, B, 1)
+        return plain_similarities(outputs, position, log_weight, tau, self.two_modal, self.normalize)
+
+    def _log_weight_of(self, index: Tensor, batch: Batch) -> Tensor:
+        """log of what the examples count as negatives of each block, -inf: not at all; (B, K) or (B, 2 K)."""
         others = served(batch.id != index.unsqueeze(1), batch)  # (B, K)
-        weight = batch.weight
+        log_weight = log_shares(others, batch.weight, exact_dtype(batch.id.device), index, "other examples")
         if self.two_modal:
-            similarity = torch.stack([own[:, 0] @ h[:, 1].T, own[:, 1] @ h[:, 0].T], 1)  # (B, 2, K)
-        else:
-            similarity = torch.einsum("bvd,kwd->bvkw", own, h).flatten(2)  # (B, 2, 2K): both views of each
-            others = others.repeat_interleave(2, 1)
-            if weight is not None:
-                weight = weight.repeat_interleave(2, -1) / 2
-        # Relative to the positive pair, exponents are small once the pairs agree.
-        positive = (own[:, 0] * own[:, 1]).sum(1)  # (B,)
-        exponents = self._over_tau(similarity - positive[:, None, None], index)
-        g = log_mean_exp_over(exponents, others, weight, index, "other examples")
-        return torch.where(g > ZERO, g, ZERO)  # nobody of weight > 0 may be there
+            return log_weight
+        return (log_weight - math.log(2.0)).repeat(1, 2)  # both views of each are negatives
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         if self.epsilon > 0.0:
@@ -198,16 +199,23 @@ class GlobalContrastive(OutputObjective):
         f = (self.tau(index) * u).mean(1)
         return self.weighted(index, f)
 
+    def outer_and_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor] | None:
+        if isinstance(self.temperature, LearnedTemperature):
+            return None
+        slope = torch.full_like(u, 0.5 * self.temperature)
+        if self.epsilon > 0.0:
+            least = math.log(self.epsilon)
+            slope = slope * torch.sigmoid(u - least)  # u / (epsilon + u), from log u
+            u = torch.logaddexp(u, torch.full_like(u, least))
+        f = (self.temperature * u).mean(1)
+        if self.block_scale is None:
+            return f, slope
+        scale = self.block_scale[index].to(u.dtype)
+        return f * scale, slope * scale.unsqueeze(1)
+
     def table_form(self, table: OutputTable) -> Form | None:
         from fcco.memory.forms import ContrastiveForm
 
         if len(table.shape) != 2 or table.shape[0] != 2:
             return None
         return ContrastiveForm(self, self.blocks, self.tau, table, two_modal=self.two_modal, normalized=self.normalize)
-
-    def _over_tau(self, x: Tensor, index: Tensor) -> Tensor:
-        """x / tau, (B, 2, ...)."""
-        tau = self.tau(index)
-        if isinstance(tau, Tensor) and tau.dim() == 2:
-            tau = tau.unsqueeze(2)
-        return x / tau

@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from fcco._support.fused import fused
 from fcco.data import Batch, Queries
 from fcco.objectives._anchored import own_position
 from fcco.objectives._base import scores
 from fcco.objectives._means import check_not_empty, log_mean_exp_over
 from fcco.objectives._precision import to_float64
 from fcco.objectives._queries import QueryObjective
+from fcco.objectives._query_pairs import LogMeansOfExponentials
 
 if TYPE_CHECKING:
     from fcco.memory._table import OutputTable
     from fcco.memory.forms import Form
 
+FEW = 64  # places for pairs, over the items of a batch
 MANY = 2**24  # pairs: in double precision a few of these matrices fill a gigabyte
 
 
@@ -76,13 +79,24 @@ class ListNet(QueryObjective):
         return {"block_weight": self.weight_constant(), "relevant_only": self.relevant_only}
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
+        h = to_float64(scores(outputs, batch))
+        most = None
+        if batch.weight is None:
+            most = FEW * len(batch)  # beyond that one sum per query takes less
+        pairs = self.pairs_by_query(index, batch, h.dtype, most)
+        if pairs is not None:
+            return fused(LogMeansOfExponentials, h, pairs)
         if self._pays_by_query(index, batch):
             return self._by_query(index, outputs, batch).unsqueeze(1)
         x, entering, weight = self.pairs(index, outputs, batch)
-        return log_mean_exp_over(x, entering, weight, index, "items").unsqueeze(1)
+        return log_mean_exp_over(x.unsqueeze(1), entering, weight, index, "items")
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         return self.weighted(index, u.squeeze(1) + self.block_size[index].to(u.dtype).log())
+
+    def outer_and_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        slope = self.weighted(index, torch.ones_like(u[:, 0]))  # f is linear in log u
+        return slope * (u.squeeze(1) + self.block_size[index].to(u.dtype).log()), slope.unsqueeze(1)
 
     def table_form(self, table: OutputTable) -> Form | None:
         from fcco.memory.forms import ListForm, QueryExponentials

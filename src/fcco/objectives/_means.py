@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fcco._support import checks
+from fcco._support.fused import fused
 from fcco._support.logs import ZERO
 
 
@@ -59,19 +60,23 @@ def log_mean_exp_over(values: Tensor, mask: Tensor, weight: Tensor | None, index
     Returns:
         (B,) or (B, V).
     """
-    if weight is None:
-        count = mask.sum(1)
-        check_not_empty(count.expand(index.shape[0]), index, what)
-        log_weight = torch.zeros_like(mask, dtype=values.dtype) - count.to(values.dtype).log().unsqueeze(1)
-    else:
-        log_weight = weight.to(values.dtype).log()  # -inf where an example counts nothing
-    log_weight = log_weight.masked_fill(~mask, -torch.inf)
+    log_weight = log_shares(mask, weight, values.dtype, index, what)
     if values.dim() == 1:
         values = values.expand_as(log_weight)
     elif values.dim() == 3:
         log_weight = log_weight.unsqueeze(1)
-    total: Tensor = LogSumExp.apply(values, log_weight)  # type: ignore[no-untyped-call]
-    return total
+    return fused(LogSumExp, values, log_weight)
+
+
+def log_shares(mask: Tensor, weight: Tensor | None, dtype: torch.dtype, index: Tensor, what: str) -> Tensor:
+    """log of what each example counts (B, K): the log of its weight, or of 1/number; -inf where it does not enter."""
+    if weight is None:
+        count = mask.sum(1)
+        check_not_empty(count.expand(index.shape[0]), index, what)
+        log_weight = torch.zeros_like(mask, dtype=dtype) - count.to(dtype).log().unsqueeze(1)
+    else:
+        log_weight = weight.to(dtype).log()  # -inf where an example counts nothing
+    return log_weight.masked_fill(~mask, -torch.inf)
 
 
 class LogSumExp(torch.autograd.Function):

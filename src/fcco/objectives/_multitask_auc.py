@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from fcco._support.fused import fused
+from fcco._support.remembered import Remembered
 from fcco.data import Batch, TaskBlocks, Tasks
 from fcco.objectives._base import OutputObjective, check_data, checked_weight, fingerprint
+from fcco.objectives._class_moments import ClassMoments, by_class, equal_shares
 from fcco.objectives._labelled import positives_and_negatives
-from fcco.objectives._means import mean_over
 from fcco.objectives._precision import at_least_float32, like_parameters
 from fcco.objectives._surrogates import Square, SquaredHinge, Surrogate, loss_or_default
 
@@ -82,6 +84,7 @@ class MultiTaskAUC(OutputObjective):
         if trained_centers:
             self.a = nn.Parameter(like_parameters(model, torch.zeros(self.num_tasks)))
             self.b = nn.Parameter(like_parameters(model, torch.zeros(self.num_tasks)))
+        self._classes: Remembered[tuple[Tensor, Tensor, Tensor]] = Remembered()
         self.register_table("block_task", blocks.block_task)
         weight = checked_weight("block_weight", block_weight, self.num_tasks)
         if weight is not None:
@@ -96,25 +99,20 @@ class MultiTaskAUC(OutputObjective):
         }
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        task = self.block_task[index]
-        h = at_least_float32(self._scores(outputs))[:, task].T  # (B, K)
-        positive, negative = positives_and_negatives(task, batch, self.num_tasks)
+        h = at_least_float32(self._scores(outputs))  # (K, T)
+        # The same at every probe of a step.
+        source = (index, batch.y, batch.weight, batch.serves, self.block_task, h.dtype)
+        task, entering, weight = self._classes.get(source, lambda: self._classes_of(index, batch, h.dtype))
+        # Moments, from which outer makes variances: a mean of squares around a mean would be biased.
+        return fused(ClassMoments, h, self.a, self.b, task, entering, weight)
 
-        def over_positives(values: Tensor) -> Tensor:
-            return mean_over(values, positive, batch.weight, index, "positives")
-
-        def over_negatives(values: Tensor) -> Tensor:
-            return mean_over(values, negative, batch.weight, index, "negatives")
-
-        mean_positive = over_positives(h)  # (B,)
-        mean_negative = over_negatives(h)
-        if self.a is None or self.b is None:
-            # Moments, from which outer makes variances: a mean of squares around a mean would be biased.
-            squares = [over_positives(h.square()), over_negatives(h.square())]
-            return torch.stack([*squares, mean_positive, mean_negative], 1)
-        around_a = over_positives((h - self.a[task].unsqueeze(1)).square())  # (B,)
-        around_b = over_negatives((h - self.b[task].unsqueeze(1)).square())
-        return torch.stack([around_a, around_b, mean_negative - mean_positive], 1)
+    def _classes_of(self, index: Tensor, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        """The tasks (B,), who is a positive and who a negative of them (B, 2, K), and how much each counts there."""
+        task = self.block_task.index_select(0, index)
+        entering = positives_and_negatives(task, batch, self.num_tasks)
+        if batch.weight is None:
+            return task, entering, equal_shares(entering, dtype, index)
+        return task, entering, entering * by_class(batch.weight).to(dtype)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         if self.a is None:
@@ -125,6 +123,19 @@ class MultiTaskAUC(OutputObjective):
         if self.task_weight is None:
             return f
         return f * self.task_weight[self.block_task[index]]
+
+    def outer_and_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor] | None:
+        loss = self.loss
+        if self.a is None or not isinstance(loss, SquaredHinge | Square):
+            return None
+        inside = loss.inside(u[:, 2])  # (B,)
+        f = torch.addcmul(u[:, 0] + u[:, 1], inside, inside, value=loss.scale)
+        one = torch.ones_like(inside)
+        slope = torch.stack([one, one, (2.0 * loss.scale) * inside], 1)  # (B, 3)
+        if self.task_weight is None:
+            return f, slope
+        weight = self.task_weight[self.block_task[index]]
+        return f * weight, slope * weight.unsqueeze(1)
 
     def table_form(self, table: OutputTable) -> Form | None:
         from fcco.memory.forms import moment_form

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from fcco._support.fused import fused
 from fcco.data import Batch, Queries
+from fcco.objectives._base import scores
 from fcco.objectives._means import mean_over
-from fcco.objectives._precision import like_parameters
+from fcco.objectives._precision import at_least_float32, like_parameters
 from fcco.objectives._queries import QueryObjective
-from fcco.objectives._surrogates import SquaredHinge, Surrogate, loss_or_default
+from fcco.objectives._query_pairs import QuadraticMeans
+from fcco.objectives._surrogates import Square, SquaredHinge, Surrogate, loss_or_default
 
 if TYPE_CHECKING:
     from fcco.memory._table import OutputTable
@@ -93,12 +96,23 @@ class NDCG(QueryObjective):
         return {"surrogate": repr(self.surrogate), "block_weight": self.weight_constant()}
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
+        loss = self.surrogate
+        if isinstance(loss, SquaredHinge | Square):
+            h = at_least_float32(scores(outputs, batch))
+            pairs = self.pairs_by_query(index, batch, h.dtype)
+            if pairs is not None:
+                return fused(QuadraticMeans, h, pairs, loss.margin, loss.scale, loss.hinge)
         x, entering, weight = self.pairs(index, outputs, batch)
         return mean_over(self.surrogate(x), entering, weight, index, "items").unsqueeze(1)
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         rank = self.block_size[index] * u.squeeze(1)  # a mean over the query times its size
         return self.weighted(index, -inverse_discount(rank, self.block_least[index]))
+
+    def outer_and_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        size = self.block_size[index]
+        value, slope = inverse_discount_and_slope(size * u.squeeze(1), self.block_least[index])
+        return self.weighted(index, -value), self.weighted(index, -slope * size).unsqueeze(1)
 
     def table_form(self, table: OutputTable) -> Form | None:
         from fcco.memory.forms import ListForm, QueryPairs
@@ -115,10 +129,15 @@ def inverse_discount(rank: Tensor, least: Tensor) -> Tensor:
         >>> inverse_discount(torch.tensor([1.0, 3.0]), torch.ones(2))
         tensor([1.0000, 0.5000])
     """
+    return inverse_discount_and_slope(rank, least)[0]
+
+
+def inverse_discount_and_slope(rank: Tensor, least: Tensor) -> tuple[Tensor, Tensor]:
+    """1 / log2(1 + rank), continued below ``least`` by its tangent there, and its derivative."""
     inside = torch.maximum(rank, least.to(rank.dtype))
     discount = inside.log1p() / math.log(2.0)
     slope = -1.0 / (discount.square() * (1 + inside) * math.log(2.0))  # of 1/log2(1 + r) at r = inside
-    return 1.0 / discount + slope * (rank - inside)
+    return 1.0 / discount + slope * (rank - inside), slope
 
 
 def ideal_dcg(gain: Tensor, query: Tensor, weight: Tensor | None = None) -> Tensor:

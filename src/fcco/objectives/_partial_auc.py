@@ -92,8 +92,8 @@ class PartialAUC(AnchoredObjective):
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         # A small temperature makes exponents of hundreds, whose differences single precision would lose.
         x, _, negative = self.pairs(index, to_float64(outputs), batch)
-        exponents = self.loss(x) / self.temperature  # (B, K)
-        return log_mean_exp_over(exponents, negative, batch.weight, index, "negatives").unsqueeze(1)
+        exponents = (self.loss(x) / self.temperature).unsqueeze(1)  # (B, 1, K)
+        return log_mean_exp_over(exponents, negative, batch.weight, index, "negatives")
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         f = self.temperature * u.squeeze(1)

@@ -7,11 +7,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from fcco._support.remembered import Remembered
 from fcco.data import Batch, Queries, QueryBlocks
 from fcco.data._batch import served
 from fcco.objectives._anchored import own_position, with_own
 from fcco.objectives._base import OutputObjective, check_data, checked_weight, fingerprint, scores
+from fcco.objectives._means import check_not_empty
 from fcco.objectives._precision import at_least_float32, like_parameters, to_float64
+from fcco.objectives._query_pairs import QueryPairs, members_of
 
 
 class QueryObjective(OutputObjective):
@@ -56,6 +59,7 @@ class QueryObjective(OutputObjective):
         check_data(type(self).__name__, data, Queries)
         blocks = QueryBlocks(data, relevant_only=relevant_only)
         super().__init__(model, blocks, log_domain=log_domain)
+        self._pairs: Remembered[QueryPairs | None] = Remembered()
         self.given_weight = checked_weight("block_weight", block_weight, self.num_blocks)
         self.num_queries = blocks.num_queries
         self.register_table("item_query", blocks.item_query)
@@ -88,3 +92,48 @@ class QueryObjective(OutputObjective):
         # Who does not belong to the query has no weight anyway; a batch made by hand has no weights.
         entering, weight = with_own(batch, index, among, own, count, "other items of its query")
         return h - h[own].unsqueeze(1), entering, weight
+
+    def pairs_by_query(
+        self, index: Tensor, batch: Batch, dtype: torch.dtype, most: int | None = None
+    ) -> QueryPairs | None:
+        """The pairs that count, laid out by query; None: that is not known on the host, or does not pay.
+
+        Args:
+            most: places for pairs that pay; None: half of all pairs.
+        """
+        if not batch.id.is_cpu or batch.serves is not None:
+            return None
+        if most is None:
+            most = max(index.shape[0] * len(batch) // 2, 1)
+        room = most
+        source = (index, batch.id, batch.block_pos, batch.weight, self.item_query, self.block_item, dtype)
+        return self._pairs.get(source, lambda: self._pairs_of(index, batch, dtype, room))
+
+    def _pairs_of(self, index: Tensor, batch: Batch, dtype: torch.dtype, most: int) -> QueryPairs | None:
+        item = self.block_item[index]
+        own = own_position(batch, index, item)
+        # An item that stands in the batch twice is still no other: told by id, over all pairs.
+        if batch.weight is None and int(batch.id.unique().numel()) < len(batch):
+            return None
+        found = members_of(self.item_query[batch.id], self.item_query[item], own, most)
+        if found is None:
+            return None
+        member, real = found
+        if batch.weight is not None:
+            weight = batch.weight.to(dtype)
+            if weight.dim() == 1:
+                weight = weight[member]
+            else:
+                weight = weight.gather(1, member)
+            return QueryPairs(own, member, weight.masked_fill(~real, 0.0))
+        return QueryPairs(own, member, self._equal_weight(index, own, member, real, dtype))
+
+    def _equal_weight(self, index: Tensor, own: Tensor, member: Tensor, real: Tensor, dtype: torch.dtype) -> Tensor:
+        """As :func:`with_own` has it: the own item counts 1/N_q, the others present share the rest; (B, L)."""
+        size = self.block_count[index].to(dtype)  # (B,)
+        others = real & (member != own.unsqueeze(1))
+        count = others.sum(1)
+        check_not_empty(torch.where(size == 1, 1, count), index, "other items of its query")
+        share = (size - 1) / (size * count.clamp(min=1))
+        itself = real & (member == own.unsqueeze(1))
+        return others * share.unsqueeze(1) + itself * size.reciprocal().unsqueeze(1)

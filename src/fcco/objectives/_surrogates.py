@@ -64,6 +64,10 @@ class _Quadratic(Surrogate):
         checks.non_negative("margin", self.margin)
         checks.positive("scale", self.scale)
 
+    @abstractmethod
+    def inside(self, x: Tensor) -> Tensor:
+        """What is squared: l is scale times its square, and l' is 2 scale times it."""
+
     def kernel(self) -> Kernel:
         from fcco.memory.forms._polynomial import Polynomial
 
@@ -88,7 +92,10 @@ class SquaredHinge(_Quadratic):
     hinge: ClassVar[bool] = True
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self.scale * (self.margin + x).clamp(min=0).square()
+        return self.scale * self.inside(x).square()
+
+    def inside(self, x: Tensor) -> Tensor:
+        return (self.margin + x).clamp(min=0)
 
     def scaled(self, x: Tensor, mask: Tensor) -> tuple[Tensor | float, Tensor]:
         inside = (x + self.margin).relu()
@@ -103,7 +110,10 @@ class Square(_Quadratic):
     hinge: ClassVar[bool] = False
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self.scale * (self.margin + x).square()
+        return self.scale * self.inside(x).square()
+
+    def inside(self, x: Tensor) -> Tensor:
+        return self.margin + x
 
 
 @dataclass(frozen=True)

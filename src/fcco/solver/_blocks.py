@@ -14,6 +14,7 @@ from fcco._support.parallel import rank_and_world
 from fcco.data._draws import exact_dtype
 from fcco.solver._state import Layout, OwnedRows, derived, saved
 
+_FEW = 64  # blocks that Python looks up faster than a sort does
 _NEVER = -1000.0  # log of a decay by 0: exp(-1000) is 0 in every float, and differences stay finite
 
 
@@ -197,11 +198,22 @@ class BlockTable:
         rows = self._decayed(self.rows.index_select(0, local), local, self.log_before)
         if self.replaced.index.numel() == 0:
             return rows
+        if index.is_cpu and index.numel() <= _FEW:
+            return self._with_replaced(rows, index.tolist())
         # Sorted, so that finding the drawn ones costs B log B, whatever m is.
         earlier, order = self.replaced.index.sort()
         place = torch.searchsorted(earlier, index).clamp_(max=earlier.numel() - 1)
         drawn = (earlier[place] == index).unsqueeze(1)  # (B, 1)
         return torch.where(drawn, self.replaced.rows[order[place]], rows)
+
+    def _with_replaced(self, rows: Tensor, blocks: list[int]) -> Tensor:
+        """The same for a few blocks: lists in Python take a quarter of the time of five operations on tensors."""
+        place = {block: row for row, block in enumerate(self.replaced.index.tolist())}
+        again = [row for row, block in enumerate(blocks) if block in place]
+        if not again:
+            return rows
+        source = torch.tensor([place[blocks[row]] for row in again])
+        return rows.index_copy_(0, torch.tensor(again), self.replaced.rows.index_select(0, source))
 
     def write(self, index: Tensor, old: Tensor, new: Tensor, decay: float | Tensor, ok: Tensor | None = None) -> None:
         """Put u_t in place of u_{t-1} for the drawn blocks, in place; the others decay.

@@ -101,7 +101,7 @@ class Draw:
         product = None
         with torch.set_grad_enabled(scale is not None or tangents is not None):
             if tangents is None:
-                g = evaluator.inner(self.index, self.data)
+                g = evaluator.inner_to_weigh(self.index, self.data)
             else:
                 g, product = evaluator.inner_and_jvp(self.index, self.data, tangents)
                 product = product.to(evaluator.dtype)

@@ -10,16 +10,19 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.module import _has_any_global_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from fcco._objective import Objective, has_slope
 from fcco._support import checks, jvp, sharded
+from fcco._support.fused import Node, recorded
 from fcco._support.interrupts import uninterrupted
 from fcco._support.module_state import ModuleState
 from fcco._support.parallel import average_over_ranks, sum_over_ranks
 from fcco.methods._box import Probe, WeighAt
 from fcco.methods.estimators import Weight
+from fcco.objectives._base import OutputObjective
 from fcco.solver._gradients import all_finite, clear
 from fcco.solver._places import CopiedPlaces, Places
 
@@ -60,6 +63,8 @@ class Evaluator:
         self._marks: list[Any] = []
         self._forward_mode = objective.forward_mode  # False once an operation without it was met
         self._has_slope = has_slope(objective)
+        self._in_two_parts = _in_two_parts(objective) if self._has_slope else None
+        self._node: Node | None = None  # what gave the last g, outside the graph
         self._wrapped = [part for part in objective.modules() if isinstance(part, DistributedDataParallel)]
         self._gathering = sharded.gathering_parts(objective)
         self._sharded = [sharded.is_sharded(p) for p in self.parameters]
@@ -104,6 +109,19 @@ class Evaluator:
     def inner(self, index: Tensor, data: tuple[Any, ...]) -> Tensor:
         """g (B, dim) with its graph."""
         return self.checked_inner(self.objective(index, *data), index)
+
+    def inner_to_weigh(self, index: Tensor, data: tuple[Any, ...]) -> Tensor:
+        """g (B, dim) for :meth:`weighed` alone: without a graph where the node that gave it can do without."""
+        self._node = None
+        objective = self._in_two_parts
+        if objective is None or not torch.is_grad_enabled() or _has_hooks(objective):
+            return self.inner(index, data)
+        batch = objective.checked_batch(data)
+        outputs = objective.outputs(batch.x)
+        g, self._node = recorded(lambda: objective.values(index, outputs, batch))
+        if self._node is None:  # it does not end in a node, and would be computed twice every time
+            self._in_two_parts = None
+        return self.checked_inner(g, index)
 
     def inner_and_jvp(self, index: Tensor, data: tuple[Any, ...], tangents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """g (B, dim) with its graph, and J v (B, dim): forward mode, or double backward where that is missing."""
@@ -161,12 +179,29 @@ class Evaluator:
         self, index: Tensor, g: Tensor, product: Tensor | None, weigh_at: WeighAt, scale: Weight | None
     ) -> Probe:
         """A probe from g (B, dim) and J v; where ``scale`` is given, add scale times the gradient to ``p.grad``."""
+        node = self._node
+        self._node = None
+        if node is not None and node.result is g and scale is not None:
+            rows = g.to(self.dtype)  # (B, dim)
+            u = weigh_at(rows, product)
+            return Probe(rows, product, u, self._outer_and_node(index, node, u, scale))
         g = g.to(self.dtype)
         rows = _without_graph(g)  # (B, dim)
         if scale is None:
             return Probe(rows, product)
         u = weigh_at(rows, product)  # (B, dim)
         return Probe(rows, product, u, self.outer_and_backward(index, g, u, scale))
+
+    def _outer_and_node(self, index: Tensor, node: Node, u: Tensor, scale: Weight) -> Tensor:
+        """As :meth:`outer_and_backward`, where g is what a node outside the graph has given."""
+        known = self._known_slope(index, u)
+        if known is None:
+            f, slope = self.outer(index, u, scale)
+        else:
+            f = known[0]
+            slope = known[1] * scale
+        node.backward(self.weighted_slope(node.result, u, slope).to(node.result.dtype))
+        return f
 
     def outer_and_backward(self, index: Tensor, g: Tensor, u: Tensor, scale: Weight) -> Tensor:
         """f (B,) at u; scale * grad f times the Jacobian of g is added to ``p.grad``, as by the two above.
@@ -209,6 +244,8 @@ class Evaluator:
     def project(self, u: Tensor) -> Tensor:
         """Rows u (B, dim) on the range of g, without graph."""
         projected: Any = self.objective.project(u)
+        if projected is u:  # the default: rows as they are
+            return self.rows(u)
         if not isinstance(projected, Tensor):
             raise TypeError(f"project must return a tensor of shape {tuple(u.shape)}, got {type(projected).__name__}")
         if projected.shape != u.shape:
@@ -226,6 +263,8 @@ class Evaluator:
 
     def rows(self, g: Tensor) -> Tensor:
         """g as rows of the table: without graph, in its dtype."""
+        if g.dtype == self.dtype and not g.requires_grad:
+            return g
         return g.detach().to(self.dtype)
 
     def _checked_outer(self, index: Tensor, u: Tensor) -> Tensor:
@@ -306,6 +345,28 @@ class Evaluator:
         for part in self._wrapped:
             stack.enter_context(part.no_sync())
         return stack
+
+
+def _in_two_parts(objective: Objective) -> OutputObjective | None:
+    """The objective, where its inner function is outputs and then values, and nothing else."""
+    kind = type(objective)
+    if not isinstance(objective, OutputObjective) or {"inner", "forward", "_call_impl"} & vars(objective).keys():
+        return None
+    if kind.inner is not OutputObjective.inner or kind.forward is not Objective.forward:
+        return None
+    return objective
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    """Whether somebody must see that the module is called."""
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or module._compiled_call_impl is not None
+        or _has_any_global_hook()
+    )
 
 
 def _foreign_parameters(objective: Objective, optimizer: Optimizer) -> list[nn.Parameter]:

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from fcco._support import checks, sharded
 
+_SMALL = 2**12  # numbers: below this, joining tensors takes less time than a sum of each
+
 
 class NonFiniteError(ValueError):
     """Something in a step was not finite; ``blocks`` lists the blocks that it came from."""
@@ -44,13 +46,24 @@ def gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
 def all_finite(tensors: list[Tensor]) -> bool:
     """Whether every number of every tensor is finite (a device waits for the answer, once)."""
     elsewhere: dict[torch.dtype, list[Tensor]] = {}
+    small: list[Tensor] = []
+    large: list[Tensor] = []
     for tensor in tensors:
-        if not tensor.numel() or not tensor.is_floating_point():
+        if not tensor.is_floating_point():
             continue
-        if tensor.device.type != "cpu":
+        size = tensor.numel()
+        if not size:
+            continue
+        if not tensor.is_cpu:
             elsewhere.setdefault(tensor.dtype, []).append(tensor)
-        # A sum is not finite where a number is not; where only the sum is too large, each number decides.
-        elif not math.isfinite(tensor.sum().item()) and not bool(torch.isfinite(tensor).all()):
+        elif size <= _SMALL:
+            small.append(tensor)
+        else:
+            large.append(tensor)
+    if small and not _has_finite_sum(torch._utils._flatten_dense_tensors(small)):
+        large += small
+    for tensor in large:
+        if not _has_finite_sum(tensor) and not bool(torch.isfinite(tensor).all()):
             return False
     if not elsewhere:
         return True
@@ -71,6 +84,11 @@ def finite_flag(tensors: Sequence[Tensor]) -> Tensor:
         largest = torch.stack(torch._foreach_norm(group, math.inf))
         flags.append(torch.isfinite(largest).all())
     return torch.stack(flags).all()
+
+
+def _has_finite_sum(tensor: Tensor) -> bool:
+    """A sum is not finite where a number is not; where only the sum is too large, each number decides."""
+    return math.isfinite(tensor.sum().item())
 
 
 def finite_rows(seen: Sequence[Tensor]) -> Tensor:

@@ -62,6 +62,8 @@ class TrackedBlocks(Engine):
         super().__init__(parts)
         self._objective = parts.objective
         objective = parts.objective
+        # Asked here, not in every step: a look at each attribute of the protocol takes its time.
+        self._over_data = objective if isinstance(objective, OverData) else None
         like = torch.empty(0, dtype=self._evaluator.dtype, device=self._evaluator.device)
         table = BlockTable.empty(
             objective.num_blocks,
@@ -128,8 +130,8 @@ class TrackedBlocks(Engine):
                 f"the batch was drawn for the output memory, by importance; {self.method.name} needs one of its own "
                 "solver.loader(...)"
             )
-        if isinstance(self._objective, OverData):
-            batch = self._objective.complete(batch)
+        if self._over_data is not None:
+            batch = self._over_data.complete(batch)
             if batch.index is not None and not batch.index.numel():
                 raise ValueError(
                     f"the batch holds no block of {type(self._objective).__name__} with an example to compare it with: "

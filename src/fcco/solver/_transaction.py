@@ -28,12 +28,12 @@ class Transaction:
     """
 
     def __init__(self) -> None:
-        self._undo = ExitStack()
+        self._undo: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         self.committed = False
 
     def on_failure(self, undo: Callable[..., Any], *arguments: Any) -> None:
         """Register what puts something back."""
-        self._undo.callback(undo, *arguments)
+        self._undo.append((undo, arguments))
 
     def commit(self) -> None:
         """From now on nothing is undone: a Ctrl-C that was held back until here comes after the step."""
@@ -41,8 +41,10 @@ class Transaction:
 
     def roll_back(self) -> None:
         """Undo everything now, without an error."""
-        with uninterrupted():
-            self._undo.close()
+        with uninterrupted(), ExitStack() as stack:  # where one of them fails, the others run all the same
+            for undo, arguments in self._undo:
+                stack.callback(undo, *arguments)
+            self._undo = []
         self.committed = True
 
     def __enter__(self) -> Transaction:

@@ -1,0 +1,125 @@
+"""Nodes of the graph that stand for many small operations, and a step that takes their derivative without the graph.
+
+A small step spends more time on the bookkeeping of a node written in Python than on its arithmetic. Where such a node
+is the last one before g, its derivative can be called directly: :func:`recorded` keeps it instead of a graph.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+
+@final
+class Context:
+    """What a node's ``forward`` leaves for its ``backward``; takes the place of torch's own."""
+
+    def __init__(self) -> None:
+        self.saved_tensors: tuple[Tensor | None, ...] = ()
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        self.saved_tensors = tensors
+
+
+@final
+class Node:
+    """A node outside the graph: what it gave, and its derivative.
+
+    Args:
+        function: the node.
+        inputs: what it was given, tensors with their graphs among them.
+    """
+
+    def __init__(self, function: type[torch.autograd.Function], inputs: tuple[Any, ...]) -> None:
+        self._backward = function.backward
+        self._context = Context()
+        self._inputs = inputs
+        with torch.no_grad():
+            self.result: Tensor = function.forward(self._context, *inputs)
+        self._version = self.result._version
+
+    def gave(self, result: Tensor) -> bool:
+        """Whether this is the node's result, as it was, and a derivative goes somewhere."""
+        if result is not self.result or result._version != self._version:
+            return False
+        return any(_is_differentiable(item) for item in self._inputs)
+
+    def backward(self, slope: Tensor) -> None:
+        """As ``result.backward(slope)`` with a graph."""
+        with torch.no_grad():
+            found = self._backward(self._context, slope)
+        roots = []
+        gradients = []
+        for item, gradient in zip(self._inputs, found, strict=True):
+            if gradient is not None and _is_differentiable(item):
+                roots.append(item)
+                gradients.append(gradient)
+        torch.autograd.backward(roots, gradients)
+
+
+def _is_differentiable(item: Any) -> bool:
+    return isinstance(item, Tensor) and item.requires_grad
+
+
+@final
+class _Recording(threading.local):
+    """Whether a node is being waited for, and the one that came; in each thread its own."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.node: Node | None = None
+
+    def end(self) -> Node | None:
+        """Wait no longer; the node, where one came."""
+        node = self.node
+        self.is_on = False
+        self.node = None
+        return node
+
+
+_recording = _Recording()
+
+
+def fused(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
+    """The result of a node, in the graph or, within :func:`recorded`, beside it."""
+    if _recording.is_on and _recording.node is None and torch.is_grad_enabled():
+        _recording.node = Node(function, inputs)
+        return _recording.node.result
+    result: Tensor = function.apply(*inputs)
+    return result
+
+
+def recorded(work: Callable[[], Tensor]) -> tuple[Tensor, Node | None]:
+    """What ``work`` gives, and the node that gave it; None: the result has its graph.
+
+    Args:
+        work: pure: where its result is something else than what a node gave, it is done again.
+    """
+    _recording.is_on = True
+    try:
+        result = work()
+    finally:
+        node = _recording.end()
+    if node is None:
+        return result, None
+    if node.gave(result):
+        return result, node
+    return work(), None
+
+
+def derivative_again(
+    plain: Callable[..., Tensor], inputs: tuple[Tensor, ...], constants: tuple[Any, ...], slope: Tensor
+) -> tuple[Tensor, ...]:
+    """A node's derivative with a graph of its own, from the same function in small operations.
+
+    Args:
+        plain: called with inputs and constants.
+        inputs: what the derivative is by, as the node has saved it.
+        slope: of the result.
+    """
+    found = torch.autograd.grad(plain(*inputs, *constants), inputs, slope, create_graph=True)
+    return tuple(found)

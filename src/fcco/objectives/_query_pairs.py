@@ -1,0 +1,143 @@
+"""Means over the items of a block's query: the pairs laid out by query, and two means of them as nodes of the graph.
+
+A batch holds items of many queries. A block by item matrix is mostly pairs that do not count; here a row has the items
+of its own query alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fcco._support.fused import derivative_again
+
+
+class QueryPairs(NamedTuple):
+    """The items that enter the mean of each block.
+
+    Args:
+        own: (B,) where the block's own item stands in the batch.
+        member: (B, L) where the items of its query stand; its own item fills rows that are shorter.
+        weight: (B, L) how much each counts, 0 where a row is filled up.
+    """
+
+    own: Tensor
+    member: Tensor
+    weight: Tensor
+
+
+def members_of(query: Tensor, wanted: Tensor, own: Tensor, most: int) -> tuple[Tensor, Tensor] | None:
+    """Where the items of each block's query stand (B, L), and which of the places are real (B, L).
+
+    Args:
+        query: (K,) of the items of the batch.
+        wanted: (B,) of the blocks.
+        own: (B,) where the block's own item stands: it fills up the places that are not.
+        most: the most places that pay; None is the answer where there are more.
+    """
+    ordered, order = query.sort(stable=True)  # (K,)
+    start = torch.searchsorted(ordered, wanted)  # (B,)
+    count = torch.searchsorted(ordered, wanted, right=True) - start
+    longest = int(count.max())
+    if longest * wanted.shape[0] > most:
+        return None
+    place = torch.arange(longest, device=query.device)
+    real = place < count.unsqueeze(1)  # (B, L)
+    inside = (start.unsqueeze(1) + place).clamp(max=query.shape[0] - 1)
+    return torch.where(real, order[inside], own.unsqueeze(1)), real
+
+
+class QuadraticMeans(torch.autograd.Function):
+    """sum_l w_il scale max(margin + h_l - h_i, 0)^2, or without the maximum: (B, 1).
+
+    Args:
+        h: (K,) scores.
+        pairs: who is compared with whom.
+        margin, scale: of the loss.
+        hinge: whether differences below -margin count as 0.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, pairs: QueryPairs, margin: float, scale: float, hinge: bool) -> Tensor:
+        inside = _differences(h, pairs).add_(margin)
+        if hinge:
+            inside = inside.relu_()
+        weighted = pairs.weight * inside  # (B, L)
+        ctx.save_for_backward(h)  # the one input that a second derivative goes back to
+        ctx.inputs = (pairs, margin, scale, hinge)
+        ctx.weighted = weighted
+        return (weighted * inside).sum(1, keepdim=True).mul_(scale)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        (h,) = ctx.saved_tensors
+        if torch.is_grad_enabled():  # this derivative will be differentiated itself
+            return *derivative_again(_plain_quadratic_means, (h,), ctx.inputs, slope), None, None, None, None
+        pairs, _, scale, _ = ctx.inputs
+        return _to_items(ctx.weighted * (2.0 * scale * slope), pairs, h), None, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, h: Tensor, *_: None) -> Tensor:
+        pairs, _, scale, _ = ctx.inputs
+        change: Tensor = (2.0 * scale * ctx.weighted * _differences(h, pairs)).sum(1, keepdim=True)
+        return change
+
+
+class LogMeansOfExponentials(torch.autograd.Function):
+    """log sum_l w_il exp(h_l - h_i): (B, 1).
+
+    Args:
+        h: (K,) scores, in double precision.
+        pairs: who is compared with whom; the own item counts in every row.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, pairs: QueryPairs) -> Tensor:
+        share = _differences(h, pairs)  # (B, L)
+        # Items that do not count must not set the scale: one of them may be far above the others.
+        share = share.masked_fill_(pairs.weight == 0.0, -torch.inf)
+        top = share.amax(1, keepdim=True)  # (B, 1)
+        top = top.masked_fill_(top == -torch.inf, 0.0)  # nothing enters: the sum is 0, its log -inf
+        share = share.sub_(top).exp_().mul_(pairs.weight)
+        total = share.sum(1, keepdim=True)
+        ctx.save_for_backward(h)  # the one input that a second derivative goes back to
+        ctx.pairs = pairs
+        ctx.share = share.div_(total.masked_fill(total == 0.0, 1.0))
+        return total.log().add_(top)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        (h,) = ctx.saved_tensors
+        if torch.is_grad_enabled():  # this derivative will be differentiated itself
+            return *derivative_again(_plain_log_means, (h,), (ctx.pairs,), slope), None
+        return _to_items(ctx.share * slope, ctx.pairs, h), None
+
+    @staticmethod
+    def jvp(ctx: Any, h: Tensor, *_: None) -> Tensor:
+        change: Tensor = (ctx.share * _differences(h, ctx.pairs)).sum(1, keepdim=True)
+        return change
+
+
+def _differences(h: Tensor, pairs: QueryPairs) -> Tensor:
+    """h_l - h_i: (B, L), a tensor of its own."""
+    member = pairs.member
+    return h.index_select(0, member.flatten()).view_as(member) - h.index_select(0, pairs.own).unsqueeze(1)
+
+
+def _to_items(of_pairs: Tensor, pairs: QueryPairs, h: Tensor) -> Tensor:
+    """The derivative by h (K,) from that by the differences (B, L)."""
+    of_h = torch.zeros_like(h).index_add_(0, pairs.member.flatten(), of_pairs.flatten())
+    return of_h.index_add_(0, pairs.own, of_pairs.sum(1), alpha=-1)
+
+
+def _plain_quadratic_means(h: Tensor, pairs: QueryPairs, margin: float, scale: float, hinge: bool) -> Tensor:
+    inside = _differences(h, pairs) + margin
+    if hinge:
+        inside = inside.relu()
+    return scale * (pairs.weight * inside.square()).sum(1, keepdim=True)
+
+
+def _plain_log_means(h: Tensor, pairs: QueryPairs) -> Tensor:
+    return (_differences(h, pairs) + pairs.weight.log()).logsumexp(1, keepdim=True)

@@ -1,0 +1,153 @@
+"""Log means of exponentials of similarities between features, as one node of the graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from fcco._support.fused import derivative_again
+from fcco._support.logs import ZERO
+from fcco.data._draws import exact_dtype
+from fcco.objectives._means import LogSumExp
+from fcco.objectives._precision import to_float64
+
+_SHORTEST = 1e-12  # features shorter than this are divided by it, as torch's normalize has it
+
+
+class LogMeanSimilarities(torch.autograd.Function):
+    r"""Per block i and view v: :math:`\log \sum_j w_j \exp((h_i^v \cdot z_j - h_i^1 \cdot h_i^2)/\tau)`.
+
+    :data:`ZERO`, with gradient 0, where nothing enters. One node in place of two dozen: of the large tensors (a number
+    per pair) there are two, where a graph of small operations has ten.
+
+    Args:
+        outputs: (K, 2, d) features of two views or modalities.
+        position: (B,) where each block's own example stands.
+        log_weight: (B, N) log w, -inf where an example does not enter; N = K with two modalities, else 2 K: the first
+            views of all examples, then the second ones.
+        tau: the temperature.
+        two_modal: whether the z_j are of the other modality alone.
+        normalized: whether features are divided by their length first.
+
+    Returns:
+        (B, 2) in double precision.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, outputs: Tensor, position: Tensor, log_weight: Tensor, tau: float, two_modal: bool, normalized: bool
+    ) -> Tensor:
+        h = _by_view(outputs)  # (2, K, d)
+        length = None
+        if normalized:
+            length = torch.linalg.vector_norm(h, dim=2, keepdim=True)  # (2, K, 1)
+            h = h / length.clamp(min=_SHORTEST)
+        own = h.index_select(1, position)  # (2, B, d)
+        positive = (own[0] * own[1]).sum(1)  # (B,)
+        # In place: these are large, and nobody else has them.
+        share = _similarities(own, h, two_modal).sub_(positive.unsqueeze(1)).div_(tau).add_(log_weight)  # (2, B, N)
+        top = share.amax(2, keepdim=True).clamp_(min=ZERO)  # where nothing enters it would be -inf
+        total = share.sub_(top).exp_().sum(2, keepdim=True)
+        g = (total.log() + top).squeeze(2)  # (2, B)
+        ctx.save_for_backward(outputs)  # the one input that a second derivative goes back to
+        ctx.inputs = (position, log_weight, tau, two_modal, normalized)
+        ctx.h = h
+        ctx.length = length
+        ctx.own = own
+        ctx.share = share.div_(total.masked_fill_(total == 0.0, 1.0))
+        ctx.nothing = g <= ZERO
+        return g.masked_fill(ctx.nothing, ZERO).t()
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        (outputs,) = ctx.saved_tensors
+        if torch.is_grad_enabled():  # this derivative will be differentiated itself
+            again = derivative_again(plain_similarities, (outputs,), ctx.inputs, slope)
+            return *again, None, None, None, None, None
+        position, _, tau, two_modal, _ = ctx.inputs
+        dtype = _product_dtype(outputs)
+        own = ctx.own.to(dtype)
+        each = slope.t().masked_fill(ctx.nothing, 0.0) / tau  # (2, B)
+        of_pairs = (ctx.share * each.unsqueeze(2)).to(dtype)
+        of_own, of_h = _transposed(of_pairs, own, ctx.h.to(dtype), two_modal)
+        # The positive pair stands in every exponent, and the shares of a row add up to 1.
+        of_own -= each.sum(0).to(dtype).unsqueeze(1) * own.flip(0)
+        of_h.index_add_(1, position, of_own)  # (2, K, d)
+        if ctx.length is not None:
+            of_h = _through_length(of_h.to(ctx.h.dtype), ctx.h, ctx.length)
+        return of_h.transpose(0, 1).to(outputs.dtype), None, None, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, outputs: Tensor, *_: None) -> Tensor:
+        position, _, tau, two_modal, _ = ctx.inputs
+        own = ctx.own
+        change = _by_view(outputs)
+        if ctx.length is not None:
+            change = _through_length(change, ctx.h, ctx.length)
+        of_own = change.index_select(1, position)
+        moved = _similarities(of_own, ctx.h, two_modal) + _similarities(own, change, two_modal)
+        positive = (of_own[0] * own[1] + own[0] * of_own[1]).sum(1)
+        change_of_g: Tensor = (ctx.share * (moved - positive.unsqueeze(1)) / tau).sum(2)
+        return change_of_g.masked_fill(ctx.nothing, 0.0).t()
+
+
+def _product_dtype(outputs: Tensor) -> torch.dtype:
+    """In which precision the derivative's matrix products are taken.
+
+    On the CPU that of the outputs, which the derivative is rounded to anyway: exponents need double precision, and they
+    are done with. Elsewhere single precision may mean ten bits, as under autocast.
+    """
+    if outputs.dtype == torch.float32 and outputs.is_cpu and not torch.is_autocast_enabled("cpu"):
+        return torch.float32
+    return exact_dtype(outputs.device)
+
+
+def plain_similarities(
+    outputs: Tensor,
+    position: Tensor,
+    log_weight: Tensor,
+    tau: Tensor | float,
+    two_modal: bool,
+    normalized: bool,
+) -> Tensor:
+    """The same in small operations, for trained temperatures (2, B, 1) or () and for second derivatives."""
+    h = _by_view(outputs)
+    if normalized:
+        h = normalize(h, dim=2)
+    own = h[:, position]  # (2, B, d)
+    # Relative to the positive pair, exponents are small once the pairs agree.
+    positive = (own[0] * own[1]).sum(1)  # (B,)
+    exponents = (_similarities(own, h, two_modal) - positive.unsqueeze(1)) / tau
+    g: Tensor = LogSumExp.apply(exponents, log_weight).t()  # type: ignore[no-untyped-call]
+    return torch.where(g <= ZERO, ZERO, g)  # nobody of weight > 0 may be there
+
+
+def _by_view(outputs: Tensor) -> Tensor:
+    """Features (2, K, d) in double precision, since tau may be tiny; matrix products are faster in this order."""
+    return to_float64(outputs.transpose(0, 1)).contiguous()
+
+
+def _similarities(own: Tensor, h: Tensor, two_modal: bool) -> Tensor:
+    """Of each view of the blocks with the features that it is set against: (2, B, N)."""
+    if two_modal:
+        return torch.bmm(own, h.flip(0).transpose(1, 2))
+    blocks = own.shape[1]
+    return (own.flatten(0, 1) @ h.flatten(0, 1).T).view(2, blocks, -1)
+
+
+def _transposed(of_pairs: Tensor, own: Tensor, h: Tensor, two_modal: bool) -> tuple[Tensor, Tensor]:
+    """The derivatives by own (2, B, d) and by h (2, K, d) from that by the similarities (2, B, N)."""
+    if two_modal:
+        return torch.bmm(of_pairs, h.flip(0)), torch.bmm(of_pairs.transpose(1, 2), own).flip(0)
+    rows = of_pairs.flatten(0, 1)  # (2 B, 2 K)
+    of_own = (rows @ h.flatten(0, 1)).view_as(own)
+    return of_own, (rows.T @ own.flatten(0, 1)).view_as(h)
+
+
+def _through_length(change: Tensor, h: Tensor, length: Tensor) -> Tensor:
+    """The derivative of x / max(||x||, shortest) times a change (its own transpose), h the result."""
+    along = (h * change).sum(2, keepdim=True).masked_fill(length < _SHORTEST, 0.0)
+    return (change - along * h) / length.clamp(min=_SHORTEST)
