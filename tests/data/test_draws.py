@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
-from fcco.data._draws import Lists, Pool, Rest, below, choose, choose_one, spread
+from fcco.data._draws import Lists, Pool, Rest, choose, choose_one, resolved, spread
 from fcco.data._share import Share
+from fcco.data._shuffle_kernel import has_kernel, shuffled
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -60,10 +61,20 @@ def test_rows_of_different_lengths_are_drawn_at_once() -> None:
     assert rows[5].tolist() == [0, 1, 2, 3]
 
 
-def test_below_is_uniform_for_each_length() -> None:
-    drawn = below(torch.tensor([3, 5]).repeat(30_000, 1), generator())
+def test_one_place_is_uniform_for_each_length() -> None:
+    drawn = choose(torch.tensor([3, 5]).repeat(30_000), 1, generator()).reshape(-1, 2)
     for column, count in enumerate((3, 5)):
         assert chi_square(drawn[:, column].bincount(minlength=count)) < 5
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("size", [1, 2, 7, 64, 200, 256])
+def test_the_kernel_resolves_swaps_as_tensor_operations_do(size: int) -> None:
+    pytest.importorskip("triton")
+    count = torch.tensor([1, 2, 5, size, size + 1, 1000, 10**6])
+    drawn = torch.randint(2**62, (7, size), generator=generator())
+    assert has_kernel(drawn.cuda(), size)
+    assert torch.equal(shuffled(drawn.cuda(), count.cuda()).cpu(), resolved(drawn, count))
 
 
 def test_blocks_are_uniform_and_distinct() -> None:

@@ -8,6 +8,8 @@ from typing import Protocol, final
 import torch
 from torch import Tensor
 
+from fcco.data._shuffle_kernel import has_kernel, shuffled
+
 _RANGE = 2**62  # random integers below this, modulo a length n, favour no place by more than n / 2**62
 
 
@@ -16,12 +18,6 @@ def exact_dtype(device: torch.device) -> torch.dtype:
     if device.type == "mps":
         return torch.float32
     return torch.float64
-
-
-def below(count: Tensor, generator: torch.Generator) -> Tensor:
-    """Uniform integers in 0..count-1, one for each entry of ``count``, independently."""
-    drawn = torch.randint(_RANGE, count.shape, generator=generator, device=count.device)
-    return drawn % count
 
 
 def choose(count: Tensor, size: int, generator: torch.Generator) -> Tensor:
@@ -42,9 +38,18 @@ def choose(count: Tensor, size: int, generator: torch.Generator) -> Tensor:
         >>> choose(torch.tensor([3, 1000]), 3, torch.Generator().manual_seed(0))[0].sort().values
         tensor([0, 1, 2])
     """
+    drawn = torch.randint(_RANGE, (count.shape[0], size), generator=generator, device=count.device)
+    if has_kernel(drawn, size):
+        return shuffled(drawn, count)
+    return resolved(drawn, count)
+
+
+def resolved(drawn: Tensor, count: Tensor) -> Tensor:
+    """The places (B, size) that the shuffles give, from random integers (B, size) and the lengths (B,) of the lists."""
+    size = drawn.shape[1]
     step = torch.arange(size, device=count.device).expand(count.shape[0], size)  # (B, size)
     left = (count.unsqueeze(1) - step).clamp(min=1)  # a step beyond the end of its list swaps with itself
-    target = step + below(left, generator)  # (B, size), at least the step itself
+    target = step + drawn % left  # (B, size), at least the step itself
     swaps = (target * size + step).sort(1).values  # by target, then by step
 
     # What stands at place j when its turn comes was put there by the last earlier swap with j, if there was one.

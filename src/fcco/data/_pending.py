@@ -78,8 +78,45 @@ class PendingBatch:
         return f"PendingBatch({self._size} examples for {self.blocks} blocks)"
 
 
+@final
+class PlannedBatch:
+    """Stands for a :class:`Batch` whose examples are known and not fetched yet, as :class:`PendingBatch` does.
+
+    Args:
+        fetch: the batch of the examples (K,), drawn with these probabilities (K,).
+        id: the examples.
+        probability: of each.
+    """
+
+    large = None
+    is_drawn = False  # fetching it again is as good
+
+    def __init__(self, fetch: Callable[[Tensor, Tensor], Batch], id: Tensor, probability: Tensor) -> None:
+        self.fetch = fetch
+        self.id = id
+        self.probability = probability
+        self._batch: Batch | None = None
+
+    def __len__(self) -> int:
+        return int(self.id.shape[0])
+
+    def batch(self) -> Batch:
+        """The batch itself."""
+        if self._batch is None:
+            self._batch = self.fetch(self.id, self.probability)
+        return self._batch
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.batch(), name)
+
+    def __repr__(self) -> str:
+        return f"PlannedBatch({len(self)} examples)"
+
+
 def settled(value: Any) -> Any:
-    """A pending batch as the batch that it stands for; anything else as it is."""
-    if isinstance(value, PendingBatch):
+    """A batch that is still to come as the batch that it stands for; anything else as it is."""
+    if isinstance(value, PendingBatch | PlannedBatch):
         return value.batch()
     return value

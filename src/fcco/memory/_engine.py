@@ -214,6 +214,29 @@ class MemoryEngine(Engine):
         state.staleness = followed(state.staleness, state.figures)
         return found.v
 
+    # ------------------------------------------------------------------ captured steps
+
+    def obstacle(self) -> str | None:
+        form = self.state.form
+        if form is None or form.capturable:
+            return None
+        return form.why_not
+
+    def is_due(self, t: int) -> bool:
+        return self.state.table is None  # the first step makes it
+
+    def is_due_after(self, t: int) -> bool:
+        return t - self.state.refreshed >= self.state.period
+
+    def begin_capture(self) -> None:
+        if self.state.clock is None:
+            assert self.state.table is not None
+            self.state.clock = torch.full((), self._counters.t, device=self.state.table.device)
+
+    def fingerprint(self) -> Any:
+        table = self.state.table
+        return id(table), table is not None and table.complete
+
     # ------------------------------------------------------------------ the whole table
 
     def after_step(self, t: int, stacklevel: int) -> None:

@@ -14,6 +14,7 @@ from fcco._support.parallel import rank_and_world
 from fcco.data import Batch, Blocks
 from fcco.data._epochs import EpochLoader
 from fcco.data._pass import Plan, fetched
+from fcco.data._pending import PlannedBatch
 from fcco.data._share import Share, rank_seed
 from fcco.memory._sampler import ImportanceSampler
 from fcco.memory._strata import Strata
@@ -132,9 +133,38 @@ class MemoryLoader(EpochLoader):
         self.ahead = max(AHEAD, 2 * num_workers)  # DataLoader asks for two batches per worker
         self._generator = torch.Generator().manual_seed(rank_seed(seed, 0))  # the same on every rank
         self._queue: deque[_Drawn] = deque()  # drawn, not handed out; the first is the next step's
+        self._is_lazy = False
         self._planned = 0  # steps of the last plan that were not handed out
 
+    def hand_out_pending(self) -> None:
+        """From here on hand out batches that a captured step fetches itself, where x is indexed in place."""
+        self._is_lazy = self.structure.data.source.in_place and self._world == 1
+
     def __iter__(self) -> Iterator[Batch]:
+        if self._is_lazy:
+            planned: Iterator[Any] = self._planned_batches()
+            return planned
+        return self._fetched_batches()
+
+    def _planned_batches(self) -> Iterator[PlannedBatch]:
+        turn = self._begin_turn()
+        while self._step < len(self):
+            self._check_turn(turn)
+            while len(self._queue) <= self.ahead:
+                self._queue.append(self._draw())
+            drawn = self._queue.popleft()
+            self._planned = 0
+            self._step += 1
+            yield PlannedBatch(self._fetch, drawn.id, drawn.probability)
+        self._end_epoch()
+
+    def _fetch(self, id: Tensor, probability: Tensor) -> Batch:
+        """The batch of some examples (K,) drawn with these probabilities (K,), with its x."""
+        plan = Plan(self._unfetched(id, probability), 0)
+        _, batch = next(fetched(iter([plan]), self.reader, dtype=self.dtype, keep=False))
+        return batch
+
+    def _fetched_batches(self) -> Iterator[Batch]:
         turn = self._begin_turn()
         # Made after the first draws: workers ask at once for all that they may fetch ahead.
         batches: Iterator[tuple[Plan, Batch]] | None = None
@@ -205,16 +235,18 @@ class MemoryLoader(EpochLoader):
             # Steps taken meanwhile have left the queue from its front.
             drawn = self._queue[number - self._step]
             mine = slice(self._rank, None, self._world)  # every rank draws all of it, and fetches each world-th
-            id = drawn.id[mine]
-            batch = Batch(
-                None,
-                id,
-                y=self.structure.labels_at(id),
-                weight=self._weight[mine],
-                probability=drawn.probability[mine],
-                strata=self._strata_sizes,
-            )
-            yield Plan(batch, drawn.seed)
+            yield Plan(self._unfetched(drawn.id[mine], drawn.probability[mine]), drawn.seed)
+
+    def _unfetched(self, id: Tensor, probability: Tensor) -> Batch:
+        """This rank's part of a draw, without x."""
+        return Batch(
+            None,
+            id,
+            y=self.structure.labels_at(id),
+            weight=self._weight[self._rank :: self._world],
+            probability=probability,
+            strata=self._strata_sizes,
+        )
 
     def _draw(self) -> _Drawn:
         importance = self._memory.settings.importance

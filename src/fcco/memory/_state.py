@@ -49,9 +49,9 @@ class MemoryState:
     """
 
     staleness: Tensor = saved()
-    shares: list[Tensor] = saved()
-    values: Tensor | None = saved(default=None)
-    written: Tensor | None = saved(default=None)
+    shares: list[Tensor] = saved(host_only=True)
+    values: Tensor | None = saved(host_only=True, default=None)  # the table writes these two in place
+    written: Tensor | None = saved(host_only=True, default=None)
     rows: list[Tensor] = saved(default_factory=list)
     total: Tensor | None = saved(default=None)
     refreshed: int = saved(default=0)

@@ -20,7 +20,7 @@ from fcco.solver._clock import LOOK, Clock, Rows
 from fcco.solver._fingerprint import Fingerprint
 from fcco.solver._gradients import NonFiniteError
 from fcco.solver._graph import Calls, CudaGraph, Recording, default_generator
-from fcco.solver._inputs import CopiedInputs, DrawnInputs, Inputs, is_pending, layout
+from fcco.solver._inputs import CopiedInputs, DrawnInputs, inputs_for, is_pending, layout
 from fcco.solver._program import POINTS, Program, Works
 from fcco.solver._report import Counts, Oracle, Report
 from fcco.solver._state import FixedPlaces
@@ -124,6 +124,8 @@ class StepCapture:
         if varies(method) and (not fits_device(method) or self._works.engine.ratio(data) is None):
             self._stop(f"the schedule of {method.name} cannot be read on the device")
             return False
+        if self._works.engine.obstacle() is not None:
+            return False  # for now: a form may come to fixed shapes later
         t = self.steps() + 1
         if not self._works.engine.is_due(t):
             return True
@@ -156,11 +158,7 @@ class StepCapture:
         while len(self._programs) >= MOST:
             self._programs.pop(next(iter(self._programs)))
         self._settle()
-        inputs: Inputs
-        if is_pending(data):
-            inputs = DrawnInputs(data[0])
-        else:
-            inputs = CopiedInputs(data, self._device)
+        inputs = inputs_for(data, self._device)
         trial = Calls(self._device)
         ratio = self._works.engine.ratio(data)
         large = getattr(data[0], "large", None)
@@ -170,6 +168,8 @@ class StepCapture:
 
     def _attempt(self, prepared: _Prepared, data: tuple[Any, ...]) -> Report | None:
         """Replay; the first time the program is tried out, the second time it is recorded."""
+        if not self._attempts:
+            self._works.engine.begin_capture()
         self._settle()
         if prepared.generation != self._places.generation:
             # Something has come to the record that had no place: graphs know addresses alone.
@@ -211,7 +211,6 @@ class StepCapture:
         """The first attempt after a look: the device starts to count from what the host knows."""
         t = self._works.read().t
         self._clock.reset(t)
-        self._works.engine.begin_capture()
         for prepared in self._programs.values():
             prepared.program.upload_numbers(t)
 

@@ -187,6 +187,10 @@ class Engine(ABC):
         """Whether :meth:`after_step` has something to do after step t."""
         return False
 
+    def fingerprint(self) -> Any:
+        """What a captured step depends on besides the record's tensors, as something that can be compared."""
+        return None
+
     def begin_capture(self) -> None:
         """From here on steps are captured: what the host counted is counted on the device."""
         return None

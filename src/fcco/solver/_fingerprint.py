@@ -33,6 +33,7 @@ class Fingerprint:
         return (
             works.engine.method,
             works.bounds,
+            works.engine.fingerprint(),
             tuple(module.training for module in self._modules),
             self._constants(),
             self._precision(),

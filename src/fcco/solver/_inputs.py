@@ -11,18 +11,20 @@ from torch import Tensor
 
 from fcco.data import Batch
 from fcco.data._batch import map_tensors
-from fcco.data._pending import PendingBatch
+from fcco.data._pending import PendingBatch, PlannedBatch
 
 
 def is_pending(data: tuple[Any, ...]) -> bool:
-    """Whether the step draws its own batch."""
-    return len(data) == 1 and isinstance(data[0], PendingBatch)
+    """Whether the step draws or fetches its own batch."""
+    return len(data) == 1 and isinstance(data[0], PendingBatch | PlannedBatch)
 
 
 def layout(value: Any) -> Any:
     """What a graph depends on in its inputs: shapes, types and plain values, as something that can be compared."""
     if isinstance(value, PendingBatch):
         return ("pending", id(value.generator), len(value), value.blocks, value.large)
+    if isinstance(value, PlannedBatch):
+        return ("planned", value.fetch, len(value))
     if isinstance(value, Tensor):
         return (tuple(value.shape), value.dtype)
     if isinstance(value, Batch):
@@ -69,6 +71,26 @@ class DrawnInputs(Inputs):
 
 
 @final
+class FetchedInputs(Inputs):
+    """A batch whose examples are given, and which the step fetches."""
+
+    def __init__(self, planned: PlannedBatch) -> None:
+        self._fetch = planned.fetch
+        self._id = planned.id.clone()
+        self._probability = planned.probability.clone()
+
+    def data(self) -> tuple[Any, ...]:
+        return (self._fetch(self._id, self._probability),)
+
+    def load(self, data: tuple[Any, ...]) -> None:
+        self._id.copy_(data[0].id, non_blocking=True)
+        self._probability.copy_(data[0].probability, non_blocking=True)
+
+    def keep(self, stops: Tensor) -> None:
+        return None  # the host has the examples' numbers
+
+
+@final
 class CopiedInputs(Inputs):
     """Copies at fixed addresses.
 
@@ -97,6 +119,15 @@ class CopiedInputs(Inputs):
     def stopped_data(self) -> tuple[Any, ...]:
         """The data of the step that stopped the run."""
         return self._kept
+
+
+def inputs_for(data: tuple[Any, ...], device: torch.device) -> Inputs:
+    """The inputs of a program for such data."""
+    if isinstance(data[0], PendingBatch):
+        return DrawnInputs(data[0])
+    if isinstance(data[0], PlannedBatch):
+        return FetchedInputs(data[0])
+    return CopiedInputs(data, device)
 
 
 def _with_tensor_index(data: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -116,6 +116,7 @@ class Program:
         self._optimizer = Kept(works.optimizer_tensors())
         self._new = Flat(evaluator.parameters)
         self._plain = Flat(evaluator.parameters)  # z of estimators that keep it in p.grad alone
+        self._scratch: dict[int, Flat] = {}  # for other lists of the record
         self._numbers: Tensor | None = None
         if varies(self._method):
             assert fits_device(self._method)
@@ -233,8 +234,11 @@ class Program:
         if new is self._weights.before.views:
             flat.take_where(ok, self._weights.before)
             return
-        self._new.copy_from(new)
-        flat.take_where(ok, self._new)
+        if id(old) not in self._scratch:
+            self._scratch[id(old)] = Flat(old)
+        scratch = self._scratch[id(old)]
+        scratch.copy_from(new)
+        flat.take_where(ok, scratch)
 
     # ------------------------------------------------------------------ reports
 

@@ -44,7 +44,7 @@ def saved(layout: Layout = Layout.SAME, *, record: type | None = None, host_only
     Args:
         layout: how it lies over ranks.
         record: the class of a nested record that may be None.
-        host_only: whether no captured step reads or changes it.
+        host_only: whether no step puts another tensor in its place.
         default: ``default=`` or ``default_factory=``, as of :func:`dataclasses.field`.
     """
     return field(metadata={"layout": layout, "record": record, "host_only": host_only}, **default)
