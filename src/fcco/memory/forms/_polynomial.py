@@ -133,7 +133,7 @@ class Polynomial(Kernel):
         first = w * x
         moments = torch.cat([w, first, first * x], -2).cumsum(-1)  # along rows: a scan over columns is slow
         if self.hinge:
-            above = torch.searchsorted(-p, self.margin - q)  # how many are inside
+            above = torch.searchsorted(-p, (self.margin - q).contiguous())  # how many are inside
         else:
             above = torch.full_like(q, p.shape[-1], dtype=torch.int64)
         s0, s1, s2 = _sums_of_first(moments, above).chunk(3, -2)  # (..., C, Q) each
