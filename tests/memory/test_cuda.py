@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 import fcco
-from tests.memory.cases import CASES, solver_for, state_of
+from fcco.solver._engine import Probed
+from tests.memory.cases import CASES, engine_of, solver_for, state_of
+from tests.memory.test_capture import SHAPED_BY_DATA
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
@@ -31,3 +35,28 @@ def trained(name: str, device: str) -> list[Tensor]:
 def test_same_steps(name: str) -> None:
     for mine, wanted in zip(trained(name, "cuda"), trained(name, "cpu"), strict=True):
         torch.testing.assert_close(mine, wanted, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in SHAPED_BY_DATA])
+def test_a_step_waits_for_nobody(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA's own watch over what tests/memory/test_capture.py watches on the CPU."""
+    case = CASES[name]()
+    case.to("cuda")
+    solver, loader = solver_for(case, fcco.output_memory(refresh=10**6), lr=0.01, steps_per_epoch=4)
+    loader.score()
+    batches = iter(loader)
+    solver.step(next(batches))
+    engine = engine_of(solver)
+    probe = engine.probe
+
+    def watched(*arguments: Any) -> Probed:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            return probe(*arguments)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    monkeypatch.setattr(engine, "probe", watched)
+    for batch in batches:
+        solver.step(batch.to("cuda"))
+    assert solver.t == 4

@@ -115,9 +115,9 @@ class PairwiseTasksForm(Form):
         if old is None:
             old = self._table.read(ids)
         seen = self._seen()
-        s = seen.s.s[:, ids]  # (T, K)
-        w = seen.w[:, ids]  # (T, K, C)
-        place = self._place[:, ids]  # (T, K)
+        s = seen.s.s.index_select(1, ids)  # (T, K)
+        w = seen.w.index_select(1, ids)  # (T, K, C)
+        place = self._place.index_select(1, ids)  # (T, K)
         counts = place >= 0
         place = place.clamp(min=0)
         if seen.part is not None:
@@ -128,7 +128,7 @@ class PairwiseTasksForm(Form):
         new_rows = with_rows(rows[0], place.flatten(), log_g.flatten(0, 1), kept.flatten())
         if seen.part is not None and not self._has_own_class:
             new_rows = self._with_first_rows(new_rows, seen, s, w * old.once.unsqueeze(1))
-        found, log_g = self._weigh(seen, new_rows, self._own[:, ids], Others(s, w))
+        found, log_g = self._weigh(seen, new_rows, self._own.index_select(1, ids), Others(s, w))
         by_anchor = torch.where(kept, (found.slope[place] * slope).sum(2), 0.0)  # (T, K)
         by_other = self._kernel.task_columns(s, seen.anchors, seen.s, log_g, found.slope)  # (T, K, C)
         c = self._sign * ((by_other * w).sum(2) - by_anchor)
@@ -140,7 +140,7 @@ class PairwiseTasksForm(Form):
         s = self._table.values.T
         if s.shape[0] > self._column.shape[0]:
             s = s.index_select(0, self._column)
-        s = self._sign * s.to(self._share.dtype, memory_format=torch.contiguous_format)  # (T, N)
+        s = self._sign * s.to(self._share.dtype).contiguous()  # (T, N)
         anchors = Anchors(s[self._task, self._example], self._task, self._example)
         if self._table.complete:
             return _Seen(Ranked(s), self._weight, anchors, None)

@@ -30,6 +30,15 @@ def inverse(log_g: Tensor) -> Tensor:
     return (-log_g).exp().masked_fill(log_g <= 0.5 * ZERO, 0.0)
 
 
+def _sums_of_first(moments: Tensor, number: Tensor) -> Tensor:
+    """The sums over the first so many (..., Q), as (..., 3 C, Q), from running sums (..., 3 C, P)."""
+    if number.dim() == 1:
+        return torch.nn.functional.pad(moments, (1, 0)).index_select(-1, number)
+    number = number.unsqueeze(-2)  # (..., 1, Q)
+    last = (number - 1).clamp(min=0).expand(*moments.shape[:-1], number.shape[-1])
+    return moments.gather(-1, last).masked_fill(number == 0, 0.0)
+
+
 @final
 @dataclass(frozen=True)
 class Polynomial(Kernel):
@@ -124,12 +133,10 @@ class Polynomial(Kernel):
         first = w * x
         moments = torch.cat([w, first, first * x], -2).cumsum(-1)  # along rows: a scan over columns is slow
         if self.hinge:
-            above = torch.searchsorted(-p, self.margin - q)  # how many are inside
+            above = torch.searchsorted(-p, (self.margin - q).contiguous())  # how many are inside
         else:
             above = torch.full_like(q, p.shape[-1], dtype=torch.int64)
-        above = above.unsqueeze(-2)  # (..., 1, Q)
-        picked = moments.gather(-1, (above - 1).clamp(min=0).expand(*moments.shape[:-1], q.shape[-1]))  # (..., 3 C, Q)
-        s0, s1, s2 = picked.masked_fill(above == 0, 0.0).chunk(3, -2)  # (..., C, Q) each
+        s0, s1, s2 = _sums_of_first(moments, above).chunk(3, -2)  # (..., C, Q) each
         d = self.margin - (q.unsqueeze(-2) - center)  # (..., C, Q)
         slope = s1 + d * s0
         value = s2 + d * (s1 + slope)
