@@ -97,11 +97,25 @@ def test_direction(path):
     assert not wrong, f"{part} must not import {', '.join(sorted(wrong))}"
 
 
+#: What torch's CUDA builds bring along, and the core does without elsewhere.
+WITH_CUDA = {SOURCE / "data" / "_shuffle_kernel.py": {"triton"}}
+
+
 @pytest.mark.parametrize("path", CORE, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_the_core_needs_torch_alone(path):
-    allowed = sys.stdlib_module_names | {"torch", "fcco"}
+    allowed = sys.stdlib_module_names | {"torch", "fcco"} | WITH_CUDA.get(path, set())
     foreign = {name for name in imports(path) if name.split(".")[0] not in allowed}
     assert not foreign
+
+
+def test_the_core_does_without_triton():
+    """Every tensor operation that a kernel stands for is there without it, whether or not it is installed."""
+    script = (
+        "import sys; sys.modules['triton'] = None; import torch; from fcco.data._draws import choose; "
+        "print(sorted(choose(torch.tensor([3]), 3, torch.Generator())[0].tolist()))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[0, 1, 2]"
 
 
 def test_nothing_of_the_core_uses_the_lab():

@@ -92,6 +92,9 @@ class Loader(EpochLoader):
         self.large_batch_size: int | None = None
         if self.large is not None:
             self.large_batch_size = structure.batch_size_of(*self._sizes(0))
+        # What follows from the sizes alone is made here: every draw is then the same sequence of operations.
+        trial = torch.Generator(self.device).manual_seed(0)
+        structure.draw(self.share.draw(trial), samples, self.share, trial)
         self._random = torch.Generator(self.device).manual_seed(self._seed).get_state()
         self._batches = 0  # handed out in all: says which are large
         self._generator = torch.Generator(self.device)  # of batches that are drawn later

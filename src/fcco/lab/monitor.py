@@ -10,13 +10,15 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 import torch
-from torch import Tensor
 
+from fcco import Report
 from fcco.lab.errors import writing
 from fcco.lab.evaluate import Row
 
 if TYPE_CHECKING:
     from fcco.lab.parts import Parts
+
+MANY = 256  # reports that are kept before their estimates are read
 
 
 class Watch(Protocol):
@@ -59,17 +61,27 @@ class Tally:
         self.seconds = 0.0
         self.uncounted = 0
         self._steps = 0
+        self._reports: list[Report] = []  # whose estimates were not read yet
         self._total = torch.zeros((), dtype=torch.float64, device=device)
 
-    def add(self, f: Tensor | None, seconds: float) -> None:
-        """A step took so long and estimated F by the mean of f (B,)."""
+    def add(self, report: Report, seconds: float) -> None:
+        """A step took so long, and estimated F; the estimate is read later, since a captured step would have to wait."""
         self.seconds += seconds
-        if f is not None:
-            self._total += f.mean()
-            self._steps += 1
+        self._reports.append(report)
+        if len(self._reports) >= MANY:
+            self._read()
+
+    def _read(self) -> None:
+        for report in self._reports:
+            f = report.f
+            if f is not None:
+                self._total += f.mean()
+                self._steps += 1
+        self._reports = []
 
     def take(self) -> float | None:
         """The mean of the estimates of F since the last call; None: there were no steps."""
+        self._read()
         if self._steps == 0:
             return None
         mean = float(self._total) / self._steps
@@ -78,6 +90,7 @@ class Tally:
         return mean
 
     def state_dict(self) -> dict[str, Any]:
+        self._read()
         return {
             "seconds": self.seconds,
             "uncounted": self.uncounted,
@@ -90,6 +103,7 @@ class Tally:
         self.uncounted = state["uncounted"]
         self._steps = state["steps"]
         self._total.copy_(state["total"])
+        self._reports = []
 
 
 @final

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -85,7 +84,7 @@ def build(config: TrainConfig, method: fcco.Method | None = None) -> Parts:
         if method is None:
             method = _method(config)
         solver = fcco.Solver(
-            objective, optimizer, method, radius=config.radius, full_pass=composed, **_capturing(config, device)
+            objective, optimizer, method, radius=config.radius, full_pass=composed, capture=_capture(config, device)
         )
         loader = solver.loader(blocks=_blocks(config), samples=config.samples, seed=config.seed)
         evaluations = data.num_examples
@@ -220,13 +219,11 @@ def _method(config: TrainConfig) -> fcco.Method:
     return fcco.METHODS[config.method](**rates)
 
 
-def _capturing(config: TrainConfig, device: torch.device) -> dict[str, Any]:
-    """The Solver's keyword for captured steps, where it has one and they are wanted."""
-    if not config.capture or device.type != "cuda":
-        return {}
-    if "capture" not in inspect.signature(fcco.Solver.__init__).parameters:
-        return {}
-    return {"capture": "auto"}
+def _capture(config: TrainConfig, device: torch.device) -> bool | Literal["auto"]:
+    """What the Solver is told of captured steps."""
+    if config.capture and device.type == "cuda":
+        return "auto"
+    return False
 
 
 def _composed(config: TrainConfig, model: nn.Module, structure: TaskBlocks) -> ComposedPass | None:

@@ -136,7 +136,7 @@ class _Training:
         began = time.perf_counter()
         report = self.solver.step(batch)
         self.parts.scheduler.step()
-        self.tally.add(report.f, time.perf_counter() - began)
+        self.tally.add(report, time.perf_counter() - began)
         in_pass = report.samples - before - len(batch)
         if not self.solver.method.finite_sum or in_pass == 0:
             return False
@@ -146,6 +146,9 @@ class _Training:
     def _evaluate(self) -> None:
         parts = self.parts
         solver = self.solver
+        began = time.perf_counter()
+        solver.wait()  # captured steps may still be under way
+        self.tally.seconds += time.perf_counter() - began
         exact = solver.diagnose(parts.exact_pass, gradient=parts.config.gradient_norm)
         ranked = ranking(scores(parts.model, parts.x_test), parts.y_test)
         row = Row(

@@ -573,6 +573,14 @@ class Solver:
         """
         return self._engine.diagnose(full_pass, self.z, gradient)
 
+    def wait(self) -> None:
+        """Wait until every captured step that was asked for is taken, and look at what became of it.
+
+        Raises:
+            NonFiniteError: where a step was not finite; the solver is then as it was before that step.
+        """
+        self._look()
+
     def renew_reference(self) -> None:
         """Renew the reference of a finite-sum form at the next step, whatever the period; a new stage does this."""
         self._look()

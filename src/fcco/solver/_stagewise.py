@@ -98,7 +98,7 @@ class StageWise:
     def _enter(self, stage: int) -> None:
         self._take_rates(stage)
         for group in self.solver.optimizer.param_groups:
-            group["lr"] = self.stages[stage].lr
+            _set_lr(group, self.stages[stage].lr)
         self._left = self._length()
         if stage > 0:
             self.solver.renew_reference()  # every stage of Algorithm 3 starts with a pass over all data
@@ -116,7 +116,7 @@ class StageWise:
         transaction.on_failure(self.load_state_dict, self.state_dict())
         transaction.on_failure(setattr, solver, "state", fork(solver.state))  # renew_reference writes into it
         for group in solver.optimizer.param_groups:
-            transaction.on_failure(group.update, {"lr": group["lr"]})
+            transaction.on_failure(_set_lr, group, float(group["lr"]))
 
     def _length(self) -> int:
         steps = self.stages[self.stage].steps
@@ -135,3 +135,11 @@ class StageWise:
         self._generator.set_state(state["random"])
         self._take_rates(state["stage"])
         self._left = state["left"]
+
+
+def _set_lr(group: dict[str, Any], lr: float) -> None:
+    """Set a learning rate; one in a tensor is written in place, since a captured step knows its address."""
+    if isinstance(group["lr"], torch.Tensor):
+        group["lr"].fill_(lr)
+    else:
+        group["lr"] = lr
