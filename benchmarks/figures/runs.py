@@ -23,7 +23,6 @@ from fcco.lab.config import TrainConfig, as_values
 from fcco.lab.datasets import Dataset
 from fcco.lab.parts import Parts, build
 from fcco.lab.runs import environment, finite
-from fcco.methods import Method, estimators, trackers
 
 Row = dict[str, Any]
 Trainer = Literal["fcco", "cross-entropy", "aucm"]
@@ -40,7 +39,6 @@ class Run:
         config: of the lab; ``steps`` says how long, ``eval_examples`` on how many training images F is drawn.
         points: evaluations on the curve, about.
         whole: whether F is taken over all training data at the end, too.
-        zeta: MSVR-v2's correction of z is scaled by it; None: as published.
         trainer: fcco's solver, or a baseline of `baselines.py`.
         warm_up: steps of SOX at ``warm_up_lr`` that every method starts after.
     """
@@ -48,7 +46,6 @@ class Run:
     config: TrainConfig
     points: int = 12
     whole: bool = False
-    zeta: float | None = None
     trainer: Trainer = "fcco"
     warm_up: int = 0
     warm_up_lr: float = 0.1
@@ -116,7 +113,7 @@ def _train(run: Run) -> Row:
     state = None
     if run.warm_up:
         state = _warmed_up(run)
-    parts = build(run.config, _method(run))
+    parts = build(run.config)
     if state is not None:
         parts.model.load_state_dict(state)
     check_data(parts)
@@ -170,34 +167,6 @@ def check_data(parts: Parts) -> None:
     planned = SETS[name].train
     if len(parts.data.x_train) != planned:
         raise ValueError(f"{name} must have {planned} training examples, got {len(parts.data.x_train)}")
-
-
-def _method(run: Run) -> Method | None:
-    """MSVR-v2 with a scaled correction; None: as the configuration says."""
-    if run.zeta is None:
-        return None
-    config = run.config
-    assert config.method == "msvr-v2"
-    assert config.alpha is not None
-    assert config.beta is not None
-    lag = 1
-    if config.lag is not None:
-        lag = config.lag
-    tracker = trackers.MSVR(config.beta, config.gamma)
-    return Method("msvr-v2", tracker, ScaledStorm(config.alpha, run.zeta), lag)
-
-
-@dataclass(frozen=True)
-class ScaledStorm(estimators.Estimator):
-    """z_t = (1 - alpha) z + alpha G_t + zeta (1 - alpha)(G_t - G-_t): zeta = 0 is momentum, zeta = 1 MSVR-v2."""
-
-    alpha: float
-    zeta: float
-    probes_previous = True
-
-    def weights(self, t: int, large: bool | None = None) -> estimators.Weights:
-        kept = 1.0 - self.alpha
-        return estimators.Weights(z=kept, now=self.alpha + self.zeta * kept, previous=-self.zeta * kept)
 
 
 def _warmed_up(run: Run) -> Mapping[str, Tensor]:

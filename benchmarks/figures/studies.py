@@ -74,7 +74,7 @@ def tuning_run(study: Study, point: Point, share: float) -> Run:
     run = at(study.base, point)
     config = replace(run.config, steps=max(1, round(share * run.steps)), seed=TUNING_SEED)
     # At alpha = 1 both are z = G: the cheaper one serves both, so that no pair of equal runs is made.
-    if config.alpha == 1.0 and config.method in ("msvr-v2", "variant-v2") and run.zeta is None:
+    if config.alpha == 1.0 and config.method in ("msvr-v2", "variant-v2") and config.zeta is None:
         config = replace(config, method=config.method.replace("-v2", "-v1"))
     return replace(run, config=config, points=max(1, round(12 * share)), whole=False)
 

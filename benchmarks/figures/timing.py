@@ -104,7 +104,7 @@ def with_alone_seconds(rows: Mapping[str, Row], times: Mapping[str, Mapping[str,
     found = {}
     for key, row in rows.items():
         found[key] = row
-        if row["status"] == "failed" or row["run"]["zeta"] is not None or row["run"]["trainer"] != "fcco":
+        if row["status"] == "failed" or row["run"]["config"].get("zeta") is not None or row["run"]["trainer"] != "fcco":
             continue
         seconds = alone_seconds(row, times)
         if seconds is not None:

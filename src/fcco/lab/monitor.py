@@ -65,7 +65,7 @@ class Tally:
         self._total = torch.zeros((), dtype=torch.float64, device=device)
 
     def add(self, report: Report, seconds: float) -> None:
-        """A step took so long, and estimated F; the estimate is read later, since a captured step would have to wait."""
+        """A step took so long, and estimated F; that is read later, since a captured step would have to wait."""
         self.seconds += seconds
         self._reports.append(report)
         if len(self._reports) >= MANY:

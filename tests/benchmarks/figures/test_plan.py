@@ -31,7 +31,7 @@ def test_every_point_of_every_study_can_be_built(plan) -> None:
             run = at(study.base, point)
             check(run.config)
             assert run.steps >= 1
-            assert run.zeta is None or run.config.method == "msvr-v2"
+            assert run.config.zeta is None or run.config.method == "msvr-v2"
 
 
 @pytest.mark.parametrize("plan", [whole_plan, quick_plan])

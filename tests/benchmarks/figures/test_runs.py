@@ -30,7 +30,12 @@ def test_the_key_is_of_what_changes_the_numbers() -> None:
     run = Run(SMALL)
     assert run.key == Run(replace(SMALL, device="cuda", capture=False, threads=3)).key
     others = [replace(SMALL, seed=1), replace(SMALL, lr=0.2), replace(SMALL, steps=41)]
-    keys = {run.key, *(Run(config).key for config in others), Run(SMALL, zeta=0.1).key, Run(SMALL, points=3).key}
+    keys = {
+        run.key,
+        *(Run(config).key for config in others),
+        Run(replace(SMALL, zeta=0.1)).key,
+        Run(SMALL, points=3).key,
+    }
     assert len(keys) == 6
 
 
@@ -100,7 +105,7 @@ def test_a_scaled_correction_lies_between_momentum_and_storm() -> None:
     assert ScaledStorm(0.3, 1.0).weights(5) == storm
     nothing = ScaledStorm(0.3, 0.0).weights(5)
     assert (nothing.z, nothing.now, nothing.previous) == (momentum.z, momentum.now, 0.0)
-    row = carry_out(Run(replace(SMALL, method="msvr-v2"), zeta=1.0, points=4), "cpu")
+    row = carry_out(Run(replace(SMALL, method="msvr-v2", zeta=1.0), points=4), "cpu")
     plain = carry_out(Run(replace(SMALL, method="msvr-v2"), points=4), "cpu")
     assert row["curve"]["f"] == plain["curve"]["f"]
 

@@ -119,5 +119,5 @@ def test_at_alpha_1_v1_and_v2_share_their_tuning_runs_but_not_the_reported_ones(
 
 
 def test_a_point_may_set_what_is_the_runs_own() -> None:
-    run = at(BASE, (("lr", 0.3), ("zeta", 0.1)))
-    assert (run.config.lr, run.zeta) == (0.3, 0.1)
+    run = at(BASE, (("lr", 0.3), ("warm_up", 7)))
+    assert (run.config.lr, run.warm_up) == (0.3, 7)
