@@ -67,6 +67,12 @@ def test_one_place_is_uniform_for_each_length() -> None:
         assert chi_square(drawn[:, column].bincount(minlength=count)) < 5
 
 
+def test_what_the_kernel_is_tried_on() -> None:
+    drawn = torch.tensor([[0, 1, 0, 0], [3, 0, 1, 0], [0, 0, 0, 0]])
+    wanted = [[0, 2, 1, 3], [3, 1, 0, 2], [0, 1, 2, 3]]
+    assert resolved(drawn, torch.tensor([4, 9, 2])).tolist() == wanted
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("size", [1, 2, 7, 64, 200, 256])
 def test_the_kernel_resolves_swaps_as_tensor_operations_do(size: int) -> None:

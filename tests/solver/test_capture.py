@@ -317,6 +317,15 @@ def test_changes_capture_anew(device):
     assert_equal(captured, run(False))
 
 
+@pytest.mark.filterwarnings("ignore:the correction of MSVR:UserWarning")
+@pytest.mark.parametrize("name", ["msvr-v1", "msvr-v2", "msvr-v3"])
+def test_the_watch_over_the_correction(name, device):
+    eager, _, _ = trained(device, fcco.METHODS[name](), False, steps=430)
+    captured, _, _ = trained(device, fcco.METHODS[name](), True, steps=430)
+    assert captured.correction_share == pytest.approx(eager.correction_share, rel=1e-6)
+    assert captured.state.engine.watch.figures == eager.state.engine.watch.figures
+
+
 def test_reports_stay_readable(device):
     solver, _, _ = trained(device, fcco.sox(), True, steps=10)
     loader = solver.loader(blocks=2, samples=8, seed=9, steps_per_epoch=200)

@@ -57,6 +57,12 @@ class Flat:
         for dtype, mine in self._storage.items():
             torch.where(condition, other._storage[dtype], mine, out=mine)
 
+    @torch.no_grad()
+    def zero_where(self, condition: Tensor) -> None:
+        """Become 0 where ``condition`` (), a bool on the device, holds."""
+        for mine in self._storage.values():
+            mine.masked_fill_(condition, 0.0)
+
 
 def _dense_strides(tensor: Tensor) -> tuple[int, ...]:
     """The strides of a copy of the tensor."""

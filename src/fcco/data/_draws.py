@@ -187,7 +187,7 @@ class Pool:
     Attributes:
         count: (G,) how long each list is.
         total: (G,) float64, what the weights in it add up to.
-        longest: the length of the longest that is drawn from.
+        longest: the length of the longest that is drawn from; ``shortest``: of the shortest.
     """
 
     def __init__(self, choice: Choice, weight: Tensor | None, used: Tensor | None = None) -> None:
@@ -199,6 +199,11 @@ class Pool:
         if used is not None:
             lengths = lengths[used]
         self.longest = int(lengths.max())
+        self.shortest = int(lengths.min())
+
+    def draw_full(self, group: Tensor, size: int, generator: torch.Generator) -> Tensor:
+        """``size`` examples (B, size) of each list (B,), none of which is shorter."""
+        return self.choice.take(group, choose(self.count[group], size, generator))
 
     def draw(self, group: Tensor, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """``size`` examples of each list (B,): ids (B, size), and which of them are real (B, size).

@@ -1,5 +1,7 @@
 """The first steps of many Fisher-Yates shuffles by one kernel, where Triton is there (torch's CUDA builds bring it)."""
 
+import functools
+import warnings
 from typing import Any
 
 import torch
@@ -16,7 +18,21 @@ LONGEST = 256  # steps: the kernel takes them one after the other, the tensor op
 
 def has_kernel(like: Tensor, size: int) -> bool:
     """Whether the kernel can be had for tensors like this one, and pays."""
-    return triton is not None and like.is_cuda and 0 < size <= LONGEST
+    return triton is not None and like.is_cuda and 0 < size <= LONGEST and _works_on(like.device)
+
+
+@functools.cache
+def _works_on(device: torch.device) -> bool:
+    """Whether the kernel can be compiled for the device, and gives what it should: tried once."""
+    drawn = torch.tensor([[0, 1, 0, 0], [3, 0, 1, 0], [0, 0, 0, 0]], device=device)
+    count = torch.tensor([4, 9, 2], device=device)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Triton's own future
+            found = shuffled(drawn, count).tolist()
+    except Exception:  # no compiler, an old driver, another version of Triton: tensor operations do as well
+        return False
+    return found == [[0, 2, 1, 3], [3, 1, 0, 2], [0, 1, 2, 3]]
 
 
 def shuffled(drawn: Tensor, count: Tensor) -> Tensor:
@@ -32,7 +48,7 @@ def shuffled(drawn: Tensor, count: Tensor) -> Tensor:
 _shuffle: Any = None
 if triton is not None:
 
-    def _kernel(drawn: Any, count: Any, places: Any, size: Any, BLOCK: tl.constexpr) -> None:
+    def _kernel(drawn, count, places, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
         # One list per program; step j swaps place j with a place drawn from j..count-1.
         row = tl.program_id(0)
         step = tl.arange(0, BLOCK).to(tl.int64)

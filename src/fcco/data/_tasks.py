@@ -76,6 +76,7 @@ class TaskBlocks(Blocks):
         self.positive_fraction = checks.fraction("positive_fraction", positive_fraction)
         self.positives = Pool(self.tasks.positive, data.weight, self.tasks.used)
         self.negatives = Pool(self.tasks.negative, data.weight, self.tasks.used)
+        self._alike: dict[tuple[int, ...], Tensor] = {}  # weights that no draw changes
 
     def positives_at(self, index: Tensor, id: Tensor) -> Tensor:
         return self.tasks.at(self.block_task[index], id)[0]
@@ -90,16 +91,39 @@ class TaskBlocks(Blocks):
 
     def draw(self, index: Tensor, samples: int, share: Share, generator: torch.Generator) -> Batch:
         task = self.block_task[index]
+        sizes = self.sizes(samples)
+        if self._are_alike(sizes):
+            id, weight = self._draw_alike(task, sizes, generator)
+        else:
+            id, weight = self._draw_unlike(task, sizes, generator)
+        serves = self.rows(*id.shape)
+        flat = id.flatten()
+        return Batch(None, flat, index, self.labels_at(flat), serves=serves, weight=weight.flatten())
+
+    def _are_alike(self, sizes: tuple[int, int]) -> bool:
+        """Whether every example drawn counts the same: no weights, and no task with fewer than are drawn."""
+        enough = sizes[0] <= self.positives.shortest and sizes[1] <= self.negatives.shortest
+        return enough and self.data.weight is None
+
+    def _draw_alike(self, task: Tensor, sizes: tuple[int, int], generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Ids (B, samples) and weights (B, samples) that are known before the draw."""
+        positives = self.positives.draw_full(task, sizes[0], generator)
+        negatives = self.negatives.draw_full(task, sizes[1], generator)
+        key = (task.shape[0], *sizes)
+        if key not in self._alike:
+            parts = [self.zeros(key[0], size) + 1.0 / size for size in sizes]
+            self._alike[key] = torch.cat(parts, 1)
+        return torch.cat([positives, negatives], 1), self._alike[key]
+
+    def _draw_unlike(self, task: Tensor, sizes: tuple[int, int], generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Ids (B, samples) and their weights (B, samples)."""
         ids: list[Tensor] = []
         weights: list[Tensor] = []
-        for pool, size in zip((self.positives, self.negatives), self.sizes(samples), strict=True):
+        for pool, size in zip((self.positives, self.negatives), sizes, strict=True):
             id, real = pool.draw(task, size, generator)  # (B, size)
             ids.append(id)
             weights.append(spread(real, pool.count[task], pool.total[task], self.weight_at(id)))
-        id = torch.cat(ids, 1)  # (B, samples)
-        serves = self.rows(*id.shape)
-        flat = id.flatten()
-        return Batch(None, flat, index, self.labels_at(flat), serves=serves, weight=torch.cat(weights, 1).flatten())
+        return torch.cat(ids, 1), torch.cat(weights, 1)
 
     def chunks(self, blocks: Tensor, size: int) -> Iterator[Batch]:
         task = self.block_task[blocks]

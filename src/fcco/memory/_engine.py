@@ -228,10 +228,10 @@ class MemoryEngine(Engine):
     def is_due_after(self, t: int) -> bool:
         return t - self.state.refreshed >= self.state.period
 
-    def begin_capture(self) -> None:
+    def begin_capture(self, t: int) -> None:
         if self.state.clock is None:
             assert self.state.table is not None
-            self.state.clock = torch.full((), self._counters.t, device=self.state.table.device)
+            self.state.clock = torch.full((), t, device=self.state.table.device)
 
     def fingerprint(self) -> Any:
         table = self.state.table

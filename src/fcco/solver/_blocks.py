@@ -133,6 +133,11 @@ class BlockTable:
         self.log_now = torch.as_tensor(self.log_now, dtype=exact, device=self.device)
         self.log_before = torch.as_tensor(self.log_before, dtype=exact, device=self.device)
 
+    def recount(self) -> None:
+        """Count the blocks without a row again (a device waits): once there are none, nobody asks for them."""
+        if self.unvisited:
+            self.unvisited = int((~self.visited).sum())
+
     def check(self, asked: Any, *, name: str = "index", repeats: bool = False) -> Tensor:
         """The blocks asked for as (B,) int64 on the table's device, or an error that names the block."""
         try:

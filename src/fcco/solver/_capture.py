@@ -169,7 +169,7 @@ class StepCapture:
     def _attempt(self, prepared: _Prepared, data: tuple[Any, ...]) -> Report | None:
         """Replay; the first time the program is tried out, the second time it is recorded."""
         if not self._attempts:
-            self._works.engine.begin_capture()
+            self._works.engine.begin_capture(self._works.read().t)
         self._settle()
         if prepared.generation != self._places.generation:
             # Something has come to the record that had no place: graphs know addresses alone.

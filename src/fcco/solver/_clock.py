@@ -33,7 +33,7 @@ class Clock:
         self._attempts = torch.zeros((), dtype=torch.int64, device=device)
         self._stopped_at = torch.full((), -1, dtype=torch.int64, device=device)
         self._taken = torch.zeros(LOOK, dtype=torch.bool, device=device)
-        self._steps = torch.zeros((), dtype=torch.int64, device=device)  # steps taken before the first attempt
+        self._steps = torch.zeros((), dtype=torch.int64, device=device)  # taken so far
 
     @property
     def slot(self) -> Tensor:
@@ -42,7 +42,7 @@ class Clock:
 
     def step(self) -> Tensor:
         """() t, the number of the step that is attempted."""
-        return self._steps + self._taken.sum() + 1
+        return self._steps + 1
 
     def rows_since(self) -> Tensor:
         """(1,) how many steps were taken since the host looked."""
@@ -52,22 +52,23 @@ class Clock:
         """() bool, whether no attempt has stopped the run."""
         return self._stopped_at < 0
 
-    def tick(self, ok: Tensor, invalid: Tensor | None) -> Tensor:
+    def tick(self, ok: Tensor, running: Tensor, invalid: Tensor | None) -> Tensor:
         """Count an attempt; () bool, whether it stops the run.
 
         Args:
             ok: () bool, whether it is taken.
+            running: () bool, whether no attempt before has stopped the run; where it has, none is taken.
             invalid: () bool, whether its blocks are none, which stops every run; None: they are.
         """
         stops = torch.zeros_like(ok)
         if not self._skips:
-            stops = ~ok
+            stops = running ^ ok  # taken or not, if the run goes on
         if invalid is not None:
-            stops = stops | invalid
-        stops = stops & self.is_running()
+            stops = stops | (invalid & running)
         self._taken.index_copy_(0, self.slot, ok.reshape(1))
         torch.where(stops, self._attempts, self._stopped_at, out=self._stopped_at)
         self._attempts += 1
+        self._steps += ok
         return stops
 
     def read(self, attempts: int) -> Reading:

@@ -68,7 +68,7 @@ class Request:
         chunk: examples or blocks per piece; None: the whole batch at once.
         before: buffers and random state before the step; None in a captured step.
         rates: the numbers of the step.
-        clock: () int64, t on the device, in a captured step; None otherwise.
+        clock: gives t () on the device, in a captured step; None otherwise.
         trusted: whether the library drew the blocks itself, so that nobody need look at them.
     """
 
@@ -77,7 +77,7 @@ class Request:
     chunk: int | None
     before: Snapshot | None
     rates: Rates
-    clock: Tensor | None = None
+    clock: Callable[[], Tensor] | None = None
     trusted: bool = False
 
 
@@ -191,8 +191,8 @@ class Engine(ABC):
         """What a captured step depends on besides the record's tensors, as something that can be compared."""
         return None
 
-    def begin_capture(self) -> None:
-        """From here on steps are captured: what the host counted is counted on the device."""
+    def begin_capture(self, t: int) -> None:
+        """The steps after t are captured: what the host counted is counted on the device."""
         return None
 
     def read_device(self) -> None:

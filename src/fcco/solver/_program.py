@@ -116,6 +116,9 @@ class Program:
         self._optimizer = Kept(works.optimizer_tensors())
         self._new = Flat(evaluator.parameters)
         self._plain = Flat(evaluator.parameters)  # z of estimators that keep it in p.grad alone
+        self._stands_still = stands_still_at_zero(works.optimizer)
+        nesterov = getattr(self._method.estimator, "nesterov", False)
+        self._has_changed_z = nesterov or works.bounds.normalize
         self._scratch: dict[int, Flat] = {}  # for other lists of the record
         self._numbers: Tensor | None = None
         if varies(self._method):
@@ -163,7 +166,8 @@ class Program:
         running = clock.is_running()
         request = self._request(fixed.t)
         self._elsewhere.begin()
-        self._weights.keep()
+        if self._method.probes_previous or not self._stands_still:
+            self._weights.keep()
         self._optimizer.keep()
         weights = request.rates.weights(starts=False)
         with torch.enable_grad():
@@ -173,13 +177,14 @@ class Program:
         ok = finite_flag([*grads, *probed.seen, *found.norms]) & running
         self._keep_z(ok, grads, fixed)
         mix(works.evaluator, found, weights, works.bounds)
-        self._move(ok, grads, probed)
-        self._commit(ok, fixed)
+        failed = ~ok
+        self._move(ok, failed, grads, probed)
+        self._commit(ok, failed, fixed)
         invalid = None
         if probed.valid is not None:
             invalid = ~probed.valid
         self.ring.store(clock.slot, self._rows(probed))
-        self.inputs.keep(clock.tick(ok, invalid))
+        self.inputs.keep(clock.tick(ok, running, invalid))
 
     def _request(self, t: int) -> Request:
         rates = Rates(self._method, t + 1, self._large)
@@ -187,7 +192,7 @@ class Program:
             row = self._numbers.index_select(0, self._clock.rows_since())[0]
             rates = replace(rates, on_device=split_numbers(self._method, row))
         drawn = isinstance(self.inputs, DrawnInputs)
-        return Request(t + 1, self.inputs.data(), None, None, rates, clock=self._clock.step(), trusted=drawn)
+        return Request(t + 1, self.inputs.data(), None, None, rates, clock=self._clock.step, trusted=drawn)
 
     def _keep_z(self, ok: Tensor, grads: list[Tensor], fixed: Any) -> None:
         """z_t in its place, before the optimizer, which may write into ``p.grad``."""
@@ -196,7 +201,7 @@ class Program:
             self._places.flats[id(fixed.z)].take_where(ok, self._new)
             self.grads = grads
 
-    def _move(self, ok: Tensor, grads: list[Tensor], probed: Probed) -> None:
+    def _move(self, ok: Tensor, failed: Tensor, grads: list[Tensor], probed: Probed) -> None:
         """w_t becomes w_{t-1}, and the optimizer takes its step."""
         works = self.works
         forked = works.read()
@@ -207,15 +212,28 @@ class Program:
             self._new.copy_from(grads)
             self._plain.take_where(ok, self._new)
             self.grads = self._plain.views
+        if self._stands_still:
+            self._mask(failed, grads)
         works.optimizer.step()
         probed.commit(ok)
         self._describe(probed)
 
-    def _commit(self, ok: Tensor, fixed: Any) -> None:
+    def _mask(self, failed: Tensor, grads: list[Tensor]) -> None:
+        """Zero in place of the gradients where the step failed: the optimizer then stands still."""
+        # Nesterov's mixture and normalisation have changed them since.
+        if self._has_changed_z:
+            self._new.copy_from(grads)
+        self._new.zero_where(failed)
+        for p, gradient in zip(self.works.parameters, self._new.views, strict=True):
+            p.grad = gradient
+        if self._method.estimator.remembers:
+            self.grads = self._new.views
+
+    def _commit(self, ok: Tensor, failed: Tensor, fixed: Any) -> None:
         """Weights, optimizer and buffers are put back where the step failed; the record takes what is new where not."""
-        failed = ~ok
-        self._weights.put_back(failed)
-        self._optimizer.put_back(failed)
+        if not self._stands_still:
+            self._weights.put_back(failed)
+            self._optimizer.put_back(failed)
         self._elsewhere.kept.put_back(failed)
         places = {id(place) for place in self._places.tensors()}
         found = []
@@ -253,6 +271,13 @@ class Program:
         if f is not None and probed.u is None:
             f = f.mean().reshape(1)  # of an engine without rows: f may be of every block
         return {"f": f, "u": probed.u, "g": probed.g}
+
+
+def stands_still_at_zero(optimizer: Optimizer) -> bool:
+    """Whether a step with gradients of 0 changes nothing: plain SGD, which has no state of its own."""
+    if type(optimizer) is not torch.optim.SGD:
+        return False
+    return not any(group["momentum"] or group["weight_decay"] for group in optimizer.param_groups)
 
 
 def _without_cache(device: torch.device) -> AbstractContextManager[object]:

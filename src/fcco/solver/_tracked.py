@@ -74,6 +74,7 @@ class TrackedBlocks(Engine):
         )
         if parts.u0 is not None:
             table.fill(parts.u0)
+        self._last: Coefficients | None = None  # of the last captured step
         self.state = TrackedState(table)
         if isinstance(parts.method.tracker, MSVR):
             self.state.watch = CorrectionWatch()
@@ -111,7 +112,8 @@ class TrackedBlocks(Engine):
         if ok is None or request.clock is None:
             watch.follow(request.t, c, values, new, log_domain)
         else:
-            watch.follow_on_device(request.clock, ok, c, values, new, log_domain)
+            self._last = c
+            watch.follow_on_device(request.clock(), ok, c, values, new, log_domain)
 
     def _valid(self, request: Request, index: Tensor) -> Tensor | None:
         """Which entries are blocks (B,), where the host has not looked and nobody vouches for them."""
@@ -333,13 +335,21 @@ class TrackedBlocks(Engine):
     def is_due(self, t: int) -> bool:
         return self._is_due(t)
 
-    def begin_capture(self) -> None:
+    def is_due_after(self, t: int) -> bool:
+        watch = self.state.watch
+        return watch is not None and watch.is_full_after(t)
+
+    def fingerprint(self) -> Any:
+        return self.state.table.unvisited == 0
+
+    def begin_capture(self, t: int) -> None:
         if self.state.watch is not None:
-            self.state.watch.move_to_device(self.state.table.rows)
+            self.state.watch.move_to_device(self.state.table.rows, t)
 
     def read_device(self) -> None:
+        self.state.table.recount()
         if self.state.watch is not None:
-            self.state.watch.read_device()
+            self.state.watch.read_device(self._last)
 
     def after_step(self, t: int, stacklevel: int) -> None:
         """Say where MSVR's correction does harm."""

@@ -24,32 +24,20 @@ class CorrectionWarning(UserWarning):
 
 @final
 class WatchOnDevice:
-    """The same figures where steps are captured: kept and reset on the device, read when the host looks.
+    """The same figures where steps are captured: added up on the device, read when the host looks.
 
     Args:
         like: gives the device.
     """
 
     def __init__(self, like: Tensor) -> None:
-        self.sums = like.new_zeros(2)
-        self.figures = torch.zeros((), dtype=torch.int64, device=like.device)
-        self.rho = like.new_full((), -1.0)  # below 0: not known yet
-        self.gamma = like.new_zeros(())
+        self.totals = like.new_zeros(3)  # of the two mean squares, and how many steps they are over
+        self._one = like.new_ones(1)
 
     @torch.no_grad()
-    def add(self, due: Tensor, both: Tensor, gamma: Coefficient) -> None:
+    def add(self, due: Tensor, both: Tensor) -> None:
         """Take in the two mean squares (2,) of a step, where ``due`` () says so."""
-        self.sums += torch.where(due, both, 0.0)
-        self.figures += due
-        full = self.figures * EVERY >= WINDOW
-        moved, apart = self.sums.unbind()
-        rho = torch.where(apart > 0.0, moved / apart, 0.0)
-        torch.where(full, rho, self.rho, out=self.rho)
-        if not isinstance(gamma, Tensor):
-            gamma = torch.full_like(self.gamma, gamma)
-        torch.where(full, gamma.to(self.gamma.dtype), self.gamma, out=self.gamma)
-        self.sums.masked_fill_(full, 0.0)
-        self.figures.masked_fill_(full, 0)
+        self.totals += torch.where(due, torch.cat([both, self._one]), 0.0)
 
 
 @final
@@ -68,6 +56,7 @@ class CorrectionWatch:
         sums: (2,) of the two mean squares.
         gamma: the one behind ``rho``.
         on_device: what takes the figures in while steps are captured.
+        since: the step after which it does.
     """
 
     rho: float | None = saved(Layout.PER_RANK, default=None)
@@ -76,6 +65,7 @@ class CorrectionWatch:
     sums: Tensor | None = saved(Layout.PER_RANK, host_only=True, default=None)
     gamma: float = saved(Layout.PER_RANK, default=0.0)
     on_device: WatchOnDevice | None = derived(default=None)
+    since: int = derived(default=0)
 
     @torch.no_grad()
     def follow(self, t: int, c: Coefficients, v: Values, new: Tensor | None, log_domain: Tensor | None) -> None:
@@ -110,32 +100,37 @@ class CorrectionWatch:
             return
         assert self.on_device is not None
         both = _mean_squares(c, gamma, v, moved, new, log_domain)
-        self.on_device.add(ok & (t % EVERY == 0), both, gamma)
+        self.on_device.add(ok & (t % EVERY == 0), both)
 
-    def move_to_device(self, like: Tensor) -> None:
-        """The next steps are captured; ``like`` gives device and dtype."""
+    def move_to_device(self, like: Tensor, t: int) -> None:
+        """The steps after t are captured; ``like`` gives device and dtype."""
         if self.on_device is None:
             self.on_device = WatchOnDevice(like)
-        mirror = self.on_device  # graphs know its addresses: it is written, not replaced
-        mirror.rho.fill_(-1.0)
-        mirror.figures.fill_(self.figures)
-        mirror.sums.zero_()
+        totals = self.on_device.totals  # graphs know its address: it is written, not replaced
+        totals.zero_()
         if self.sums is not None:
-            mirror.sums.copy_(self.sums)
+            totals[:2].copy_(self.sums)
+        totals[2:].fill_(self.figures)
+        self.since = t
 
-    def read_device(self) -> None:
-        """What the captured steps have found (a device waits)."""
-        mirror = self.on_device
-        if mirror is None:
+    def is_full_after(self, t: int) -> bool:
+        """Whether there is an answer after captured step t, if every step since the last look was taken."""
+        return t % EVERY == 0 and (self.figures + t // EVERY - self.since // EVERY) * EVERY >= WINDOW
+
+    def read_device(self, c: Coefficients | None) -> None:
+        """What the captured steps have found (a device waits).
+
+        Args:
+            c: the coefficients of the last one; None: there was none.
+        """
+        if self.on_device is None:
             return
-        self.figures = int(mirror.figures)
+        self.figures = int(self.on_device.totals[2])
         self.sums = None
         if self.figures:
-            self.sums = mirror.sums.clone()
-        rho = float(mirror.rho)
-        if rho >= 0.0:
-            self.rho = rho
-            self.gamma = float(mirror.gamma)
+            self.sums = self.on_device.totals[:2].clone()
+        if self.sums is not None and self.figures * EVERY >= WINDOW:
+            self._answer(self.sums, _gamma(c))
 
     def _answer(self, sums: Tensor, gamma: float) -> None:
         moved, apart = sums.tolist()
@@ -158,6 +153,13 @@ class CorrectionWatch:
             CorrectionWarning,
             stacklevel=stacklevel,
         )
+
+
+def _gamma(c: Coefficients | None) -> float:
+    """The weight of the correction, as a number."""
+    if c is None or c.previous is None:
+        return 0.0
+    return -float(c.previous)
 
 
 def _correction(c: Coefficients, v: Values) -> tuple[Coefficient, Tensor | None]:
