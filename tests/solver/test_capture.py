@@ -84,6 +84,37 @@ def test_equal_to_eager(name, device):
     assert_equal(captured, eager)
 
 
+@pytest.mark.parametrize("warm_up", [1, 2, 4, 5, 6])
+def test_large_batches_between(warm_up, device, monkeypatch):
+    """A step after one with other blocks is taken eagerly, whenever graphs are made."""
+    monkeypatch.setattr(_capture, "WARM_UP", warm_up)
+    method = fcco.bspiderboost(period=4)
+    eager, _, wanted = trained(device, method, False)
+    captured, _, values = trained(device, method, True)
+    assert captured._capture.reason is None
+    assert values == wanted
+    assert_equal(captured, eager)
+
+
+def test_convolutions_in_another_memory_format(device):
+    def run(capture):
+        torch.manual_seed(0)
+        network = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(8, 5)
+        ).to(device, memory_format=torch.channels_last)
+        data = fcco.data.Tasks(torch.randn(60, 3, 7, 7).to(device), (torch.arange(60) % 5).to(device))
+        objective = fcco.objectives.MultiTaskAUC(network, data)
+        optimizer = torch.optim.SGD(objective.parameters(), lr=0.02, momentum=0.5)
+        solver = fcco.Solver(objective, optimizer, fcco.msvr_v2(), capture=capture)
+        for batch in solver.loader(blocks=2, samples=8, seed=3, steps_per_epoch=20):
+            solver.step(batch)
+        return solver
+
+    captured = run(True)
+    assert captured._capture.reason is None
+    assert_equal(captured, run(False))
+
+
 def falling(t):
     return 1.0 / (1.0 + 0.1 * t)
 

@@ -23,7 +23,7 @@ from fcco.solver._graph import Calls, CudaGraph, Recording, default_generator
 from fcco.solver._inputs import CopiedInputs, DrawnInputs, inputs_for, is_pending, layout
 from fcco.solver._program import POINTS, Program, Works
 from fcco.solver._report import Counts, Oracle, Report
-from fcco.solver._state import FixedPlaces
+from fcco.solver._state import FixedPlaces, NoPlace
 
 WARM_UP = 3  # eager steps before a capture: kernels are chosen, and the optimizer makes its state
 MOST = 8  # graphs that are kept
@@ -54,9 +54,9 @@ class _Attempt:
 class _Prepared:
     """A program, what runs it, and how often it was run."""
 
+    key: Any
     program: Program
     recording: Recording
-    generation: int
     runs: int = 0
 
 
@@ -96,6 +96,7 @@ class StepCapture:
         self._warm: dict[Any, int] = {}
         self._captures: dict[Any, int] = {}
         self._programs: dict[Any, _Prepared] = {}
+        self._impossible: set[Any] = set()  # what cannot be captured, though the next step may be
         self._pool: Any = None
         self._attempts: list[_Attempt] = []
         self._ahead = _Ahead()
@@ -137,13 +138,19 @@ class StepCapture:
         if isinstance(data[0], Batch) and data[0].index is None and data[0].probability is None:
             return None  # blocks are found in the data, and their number varies
         shape = layout(data)
-        key = (shape, self._fingerprint.take())
-        found = self._programs.get(key)
-        if found is not None:
-            return found
         if self._warm.get(shape, 0) < WARM_UP:
             self._warm[shape] = self._warm.get(shape, 0) + 1
             return None
+        if not self._attempts:
+            self._works.engine.begin_capture(self._works.read().t)
+        # Values that an eager step put elsewhere are copied to the places that graphs know.
+        self._places.settle(self._works.read())
+        key = (shape, self._fingerprint.take(), self._places.used())
+        if key in self._impossible:
+            return None
+        found = self._programs.get(key)
+        if found is not None:
+            return found
         self._captures[shape] = self._captures.get(shape, 0) + 1
         if self._captures[shape] > PATIENCE:
             self._stop(
@@ -157,25 +164,16 @@ class StepCapture:
     def _new_program(self, key: Any, data: tuple[Any, ...]) -> _Prepared:
         while len(self._programs) >= MOST:
             self._programs.pop(next(iter(self._programs)))
-        self._settle()
-        inputs = inputs_for(data, self._device)
         trial = Calls(self._device)
         ratio = self._works.engine.ratio(data)
         large = getattr(data[0], "large", None)
+        inputs = inputs_for(data, self._device)
         program = Program(self._works, inputs, self._places, self._clock, trial, ratio, large)
-        self._programs[key] = _Prepared(program, trial, self._places.generation)
+        self._programs[key] = _Prepared(key, program, trial)
         return self._programs[key]
 
     def _attempt(self, prepared: _Prepared, data: tuple[Any, ...]) -> Report | None:
         """Replay; the first time the program is tried out, the second time it is recorded."""
-        if not self._attempts:
-            self._works.engine.begin_capture(self._works.read().t)
-        self._settle()
-        if prepared.generation != self._places.generation:
-            # Something has come to the record that had no place: graphs know addresses alone.
-            self._programs = {}
-            self.look()
-            return None
         if not self._attempts:
             self._begin_window()
         random = self._random.get_state()
@@ -183,9 +181,7 @@ class StepCapture:
             with uninterrupted():
                 self._run(prepared, data)
         except Exception as error:
-            self._programs = {}
-            self._stop(_sentence(error))
-            self.look()
+            self._give_up(prepared, error)
             return None
         program = prepared.program
         attempt = _Attempt(program, (), random, program.ring.reader(len(self._attempts)))
@@ -199,6 +195,15 @@ class StepCapture:
         if self._is_time_to_look(random):
             self.look()
         return report
+
+    def _give_up(self, prepared: _Prepared, error: Exception) -> None:
+        """The step is to be taken eagerly: this once, or from now on."""
+        self._programs.pop(prepared.key, None)
+        if isinstance(error, NoPlace):
+            self._impossible.add(prepared.key)  # after a batch of another size, say
+        else:
+            self._stop(_sentence(error))
+        self.look()
 
     def _is_time_to_look(self, random: Tensor) -> bool:
         """Whether the host has to know now what became of the attempts."""
@@ -359,11 +364,7 @@ class StepCapture:
         counts = self.counts()  # as if every step were taken: where one is not, an error says so
         return Report(lambda: counts, read)
 
-    # ------------------------------------------------------------------ places, and giving up
-
-    def _settle(self) -> None:
-        """The record's tensors at their places; values that an eager step put elsewhere are copied."""
-        self._places.settle(self._works.read())
+    # ------------------------------------------------------------------ giving up
 
     def _stop(self, reason: str | None) -> None:
         """Take every step eagerly from here on."""

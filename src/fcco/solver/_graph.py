@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -94,7 +95,10 @@ class CudaGraph(Recording):
             yield
 
     def record(self, program: Callable[[], None]) -> None:
+        # Whatever is collected while the recording runs may free memory of a device, which would end it.
+        gc.collect()
         with ExitStack() as stack:
+            stack.enter_context(_uncollected())
             for generator, state in zip(self._generators, self._states, strict=True):
                 stack.enter_context(_pointed_at(generator, state))
             stack.enter_context(torch.cuda.device(self._device))
@@ -110,6 +114,17 @@ class CudaGraph(Recording):
         self._graph.replay()
         for generator, state in zip(self._generators, self._states, strict=True):
             generator.set_state(state.get_state())
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -121,6 +121,10 @@ def _nested_fields(kind: Any) -> tuple[str, ...]:
 # ---------------------------------------------------------------------- fixed places, for captured steps
 
 
+class NoPlace(ValueError):
+    """A step puts something into the record that has no place to be written to."""
+
+
 class Change(NamedTuple):
     """A tensor of a record (or a list with one per parameter), and what a step puts in its place."""
 
@@ -132,7 +136,7 @@ def changes(before: Any, after: Any, where: str = "the state") -> list[Change]:
     """What differs between two records of the same kind, nested ones too.
 
     Raises:
-        ValueError: where something was made, dropped or given another shape: that has no place to be written to.
+        NoPlace: where something was made, dropped or given another shape.
     """
     found: list[Change] = []
     for item in fields(before):
@@ -148,7 +152,7 @@ def _compare(before: Any, after: Any, name: str, found: list[Change]) -> None:
         return
     if isinstance(before, Tensor) and isinstance(after, Tensor):
         if before.shape != after.shape or before.dtype != after.dtype or before.device != after.device:
-            raise ValueError(f"{name} does not keep its shape")
+            raise NoPlace(f"{name} does not keep its shape")
         found.append(Change(before, after))
     elif _is_list_of_tensors(before) and _is_list_of_tensors(after):
         found.append(Change(before, after))
@@ -158,7 +162,7 @@ def _compare(before: Any, after: Any, name: str, found: list[Change]) -> None:
     elif is_dataclass(before) and type(before) is type(after):
         found.extend(changes(before, after, name))
     elif isinstance(before, Tensor) or isinstance(after, Tensor) or before is None or after is None:
-        raise ValueError(f"{name} comes or goes")
+        raise NoPlace(f"{name} comes or goes")
 
 
 def _is_list_of_tensors(value: Any) -> bool:
@@ -175,11 +179,11 @@ class FixedPlaces:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._tensors: dict[str, Tensor] = {}
+        self._tensors: dict[tuple[Any, ...], Tensor] = {}  # by field, shape and dtype
         self._owners: dict[int, str] = {}  # whose place a tensor is
-        self._lists: dict[str, Flat] = {}
+        self._lists: dict[tuple[Any, ...], Flat] = {}
+        self._used: dict[str, int] = {}  # the place that each field has now, by its id
         self.flats: dict[int, Flat] = {}  # the flat storage behind a list, by the list's id
-        self.generation = 0  # how often places were made
 
     def tensors(self) -> list[Tensor]:
         """Everything that has a place."""
@@ -192,7 +196,8 @@ class FixedPlaces:
     def settle(self, record: Any) -> None:
         """Move the record's tensors to their places: values are copied, and the record refers to the places."""
         # A step may have handed one field's tensor to another, whose place is about to be written.
-        self._owners = {id(place): path for path, place in self._tensors.items()}
+        self._owners = {id(place): key[0] for key, place in self._tensors.items()}
+        self._used = {}
         self._replace(record, "", self._apart)
         self._replace(record, "", self._placed_tensor)
 
@@ -229,29 +234,35 @@ class FixedPlaces:
         return value.clone()
 
     def _placed_tensor(self, value: Tensor, path: str) -> Tensor:
-        place = self._tensors.get(path)
-        if value is place or value.device != self._device:
+        if value.device != self._device:
             return value
-        if place is None or place.shape != value.shape or place.dtype != value.dtype:
-            self._tensors[path] = value.clone()
-            self.generation += 1
-        else:
+        key = (path, tuple(value.shape), value.dtype)
+        place = self._tensors.get(key)
+        if place is None:
+            place = value.clone()
+            self._tensors[key] = place
+        elif value is not place:
             place.copy_(value)
-        return self._tensors[path]
+        self._used[path] = id(place)
+        return place
 
     def _placed_list(self, value: list[Tensor], path: str) -> list[Tensor]:
-        flat = self._lists.get(path)
-        if flat is not None and value is flat.views:
-            return value
         if value[0].device != self._device:
             return value
+        key = (path, *(tuple(tensor.shape) for tensor in value))
+        flat = self._lists.get(key)
         if flat is None:
             flat = Flat(value)
-            self._lists[path] = flat
+            self._lists[key] = flat
             self.flats[id(flat.views)] = flat
-            self.generation += 1
-        flat.copy_from(value)
+        if value is not flat.views:
+            flat.copy_from(value)
+        self._used[path] = id(flat)
         return flat.views
+
+    def used(self) -> tuple[tuple[str, int], ...]:
+        """Which places the record's tensors have now: a graph knows these addresses."""
+        return tuple(self._used.items())
 
 
 # ---------------------------------------------------------------------- saving
