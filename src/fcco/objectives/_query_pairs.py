@@ -89,13 +89,13 @@ class LogMeansOfExponentials(torch.autograd.Function):
     """log sum_l w_il exp(h_l - h_i): (B, 1).
 
     Args:
-        h: (K,) scores, in double precision.
-        pairs: who is compared with whom; the own item counts in every row.
+        h: (K,) scores; their exponentials are taken in double precision.
+        pairs: who is compared with whom, with weights in double precision.
     """
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, pairs: QueryPairs) -> Tensor:
-        share = _differences(h, pairs)  # (B, L)
+        share = _differences(h.to(pairs.weight.dtype), pairs)  # (B, L)
         # Items that do not count must not set the scale: one of them may be far above the others.
         share = share.masked_fill_(pairs.weight == 0.0, -torch.inf)
         top = share.amax(1, keepdim=True)  # (B, 1)
@@ -116,7 +116,7 @@ class LogMeansOfExponentials(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, h: Tensor, *_: None) -> Tensor:
-        change: Tensor = (ctx.share * _differences(h, ctx.pairs)).sum(1, keepdim=True)
+        change: Tensor = (ctx.share * _differences(h.to(ctx.share.dtype), ctx.pairs)).sum(1, keepdim=True)
         return change
 
 
@@ -128,8 +128,8 @@ def _differences(h: Tensor, pairs: QueryPairs) -> Tensor:
 
 def _to_items(of_pairs: Tensor, pairs: QueryPairs, h: Tensor) -> Tensor:
     """The derivative by h (K,) from that by the differences (B, L)."""
-    of_h = torch.zeros_like(h).index_add_(0, pairs.member.flatten(), of_pairs.flatten())
-    return of_h.index_add_(0, pairs.own, of_pairs.sum(1), alpha=-1)
+    of_h = of_pairs.new_zeros(h.shape).index_add_(0, pairs.member.flatten(), of_pairs.flatten())
+    return of_h.index_add_(0, pairs.own, of_pairs.sum(1), alpha=-1).to(h.dtype)
 
 
 def _plain_quadratic_means(h: Tensor, pairs: QueryPairs, margin: float, scale: float, hinge: bool) -> Tensor:
@@ -140,4 +140,5 @@ def _plain_quadratic_means(h: Tensor, pairs: QueryPairs, margin: float, scale: f
 
 
 def _plain_log_means(h: Tensor, pairs: QueryPairs) -> Tensor:
-    return (_differences(h, pairs) + pairs.weight.log()).logsumexp(1, keepdim=True)
+    differences = _differences(h.to(pairs.weight.dtype), pairs)
+    return (differences + pairs.weight.log()).logsumexp(1, keepdim=True)

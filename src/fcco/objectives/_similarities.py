@@ -12,7 +12,6 @@ from fcco._support.fused import derivative_again
 from fcco._support.logs import ZERO
 from fcco.data._draws import exact_dtype
 from fcco.objectives._means import LogSumExp
-from fcco.objectives._precision import to_float64
 
 _SHORTEST = 1e-12  # features shorter than this are divided by it, as torch's normalize has it
 
@@ -72,12 +71,13 @@ class LogMeanSimilarities(torch.autograd.Function):
         own = ctx.own.to(dtype)
         each = slope.t().masked_fill(ctx.nothing, 0.0) / tau  # (2, B)
         of_pairs = (ctx.share * each.unsqueeze(2)).to(dtype)
-        of_own, of_h = _transposed(of_pairs, own, ctx.h.to(dtype), two_modal)
+        h = ctx.h.to(dtype)
+        of_own, of_h = _transposed(of_pairs, own, h, two_modal)
         # The positive pair stands in every exponent, and the shares of a row add up to 1.
         of_own -= each.sum(0).to(dtype).unsqueeze(1) * own.flip(0)
         of_h.index_add_(1, position, of_own)  # (2, K, d)
         if ctx.length is not None:
-            of_h = _through_length(of_h.to(ctx.h.dtype), ctx.h, ctx.length)
+            of_h = _through_length(of_h, h, ctx.length.to(dtype))
         return of_h.transpose(0, 1).to(outputs.dtype), None, None, None, None, None
 
     @staticmethod
@@ -127,7 +127,7 @@ def plain_similarities(
 
 def _by_view(outputs: Tensor) -> Tensor:
     """Features (2, K, d) in double precision, since tau may be tiny; matrix products are faster in this order."""
-    return to_float64(outputs.transpose(0, 1)).contiguous()
+    return outputs.transpose(0, 1).to(exact_dtype(outputs.device), memory_format=torch.contiguous_format)
 
 
 def _similarities(own: Tensor, h: Tensor, two_modal: bool) -> Tensor:

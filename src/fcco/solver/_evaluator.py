@@ -195,7 +195,8 @@ class Evaluator:
         else:
             f = known[0]
             slope = known[1] * scale
-        node.backward(self.weighted_slope(node.result, u, slope).to(node.result.dtype))
+        weighted = self.weighted_slope(node.result, u, slope).to(node.result.dtype)
+        node.backward(weighted, directly=not self._wrapped and not self.is_sharded)
         return f
 
     def outer_and_backward(self, index: Tensor, g: Tensor, u: Tensor, scale: float) -> Tensor:
