@@ -56,7 +56,9 @@ class Node:
                 node itself. Not for parameters whose gradients somebody waits for, as DDP does.
         """
         with torch.no_grad():
-            found = self._backward(self._context, slope)
+            found: Any = self._backward(self._context, slope)
+        if not isinstance(found, tuple):
+            found = (found,)
         roots = []
         gradients = []
         for item, gradient in zip(self._inputs, found, strict=True):
