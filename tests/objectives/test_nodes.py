@@ -5,7 +5,7 @@ import torch
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 from fcco._support.logs import ZERO
-from fcco.objectives._class_moments import ClassMoments
+from fcco.objectives._class_moments import Classes, ClassMoments
 from fcco.objectives._query_pairs import LogMeansOfExponentials, QuadraticMeans, QueryPairs, members_of
 from fcco.objectives._similarities import LogMeanSimilarities, plain_similarities
 
@@ -28,7 +28,7 @@ CLASS_WEIGHT = ENTERING * torch.rand(5, generator=generator(), dtype=torch.float
 
 
 def moments(outputs, a=None, b=None):
-    return ClassMoments.apply(outputs, a, b, TASK, ENTERING, CLASS_WEIGHT)
+    return ClassMoments.apply(outputs, a, b, Classes.of(TASK, ENTERING, CLASS_WEIGHT))
 
 
 def literal_moments(outputs, a=None, b=None):
