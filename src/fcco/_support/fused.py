@@ -13,6 +13,8 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from fcco._support.grad_mode import without_graph
+
 
 @final
 class Context:
@@ -38,7 +40,7 @@ class Node:
         self._backward = function.backward
         self._context = Context()
         self._inputs = inputs
-        with torch.no_grad():
+        with without_graph():
             self.result: Tensor = function.forward(self._context, *inputs)
         self._version = self.result._version
 
@@ -55,7 +57,7 @@ class Node:
             directly: put gradients of parameters into ``p.grad`` without the engine, which takes longer than a small
                 node itself. Not for parameters whose gradients somebody waits for, as DDP does.
         """
-        with torch.no_grad():
+        with without_graph():
             found: Any = self._backward(self._context, slope)
         if not isinstance(found, tuple):
             found = (found,)
@@ -85,7 +87,7 @@ def _is_unwatched(item: Tensor) -> bool:
 def _accumulate(leaf: Tensor, gradient: Tensor) -> None:
     """Add to ``leaf.grad``, in the leaf's own precision and layout, as the engine does."""
     if leaf.grad is not None:
-        with torch.no_grad():
+        with without_graph():
             leaf.grad += gradient
     elif gradient.dtype == leaf.dtype and gradient.stride() == leaf.stride():
         leaf.grad = gradient

@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from fcco._support.grad_mode import without_graph
+
 
 def _known(module: str, name: str) -> Any:
     """A class of torch's that is loaded already; () otherwise: loading it takes half a second, and it was not used."""
@@ -63,7 +65,7 @@ def part(tensor: Any) -> Tensor:
     """This rank's part of a tensor, in the same memory; a tensor that is not sharded is its own part."""
     if not is_sharded(tensor):
         return tensor  # type: ignore[no-any-return]
-    with torch.no_grad():  # else it would be a new tensor with a graph
+    with without_graph():  # else it would be a new tensor with a graph
         mine: Tensor = tensor.to_local()
     return mine
 
@@ -82,7 +84,7 @@ def parts(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 def copies(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Copies of this rank's parts."""
-    with torch.no_grad():
+    with without_graph():
         return [tensor.clone() for tensor in parts(tensors)]
 
 
@@ -91,7 +93,7 @@ def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
 
     Values are copied, never swapped by pointer, so that DDP, FSDP2, torch.compile and hooks keep working.
     """
-    with torch.no_grad():
+    with without_graph():
         torch._foreach_copy_(parts(targets), parts(sources))
 
 
