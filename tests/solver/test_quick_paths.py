@@ -6,6 +6,7 @@ from torch import nn
 
 import fcco
 from fcco.data import Batch, Tasks
+from fcco.data._batch import serving
 from fcco.objectives import MultiTaskAUC
 from fcco.solver import _blocks
 from fcco.solver._blocks import BlockTable
@@ -87,11 +88,16 @@ def test_a_batch_that_is_there_already_stays_itself():
     assert mixed.to("meta").x[0].device.type == "meta"
 
 
-def test_what_batches_share_is_made_anew_once_somebody_has_written_to_it():
-    solver = start("sox")
-    batches = iter(solver.loader(2, 6, seed=1, steps_per_epoch=3))
-    first = next(batches)
-    second = next(batches)
-    assert first.serves is second.serves
-    first.serves.fill_(0)
-    assert next(batches).serves.tolist() == [0] * 6 + [1] * 6
+def test_masks_of_equal_batches_are_made_once():
+    def batch(serves):
+        return Batch(X[: len(serves)], torch.arange(len(serves)), torch.arange(2), serves=torch.tensor(serves))
+
+    first = serving(batch([0, 0, 1, -1]), 2)
+    assert first.tolist() == [[True, True, False, True], [False, False, True, True]]
+    assert serving(batch([0, 0, 1, -1]), 2) is first
+    assert serving(batch([0, 0, 1, -1]), 3).shape == (3, 4)
+    assert serving(batch([0, 1, 1, -1]), 2).tolist() == [[True, False, False, True], [False, True, True, True]]
+    changing = batch([1, 1])
+    serving(changing, 2)
+    changing.serves.fill_(0)
+    assert serving(changing, 2).tolist() == [[True, True], [False, False]]

@@ -48,7 +48,7 @@ class Node:
         """Whether this is the node's result, as it was, and a derivative goes somewhere."""
         if result is not self.result or result._version != self._version:
             return False
-        return any(_is_differentiable(item) for item in self._inputs)
+        return any(isinstance(item, Tensor) and item.requires_grad for item in self._inputs)
 
     def backward(self, slope: Tensor, *, directly: bool = False) -> None:
         """As ``result.backward(slope)`` with a graph.
@@ -64,7 +64,7 @@ class Node:
         roots = []
         gradients = []
         for item, gradient in zip(self._inputs, found, strict=True):
-            if gradient is None or not _is_differentiable(item):
+            if gradient is None or not item.requires_grad:
                 continue
             if directly and _is_unwatched(item):
                 _accumulate(item, gradient)
@@ -73,10 +73,6 @@ class Node:
                 gradients.append(gradient)
         if roots:
             torch.autograd.backward(roots, gradients)
-
-
-def _is_differentiable(item: Any) -> bool:
-    return isinstance(item, Tensor) and item.requires_grad
 
 
 def _is_unwatched(item: Tensor) -> bool:

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from fcco._support.grad_mode import without_graph
 
+_PLAIN = frozenset({Tensor, nn.Parameter})
+
 
 def _known(module: str, name: str) -> Any:
     """A class of torch's that is loaded already; () otherwise: loading it takes half a second, and it was not used."""
@@ -73,13 +75,9 @@ def part(tensor: Any) -> Tensor:
 def parts(tensors: Iterable[Tensor]) -> list[Tensor]:
     """:func:`part` of each; quick where nothing is sharded, as it is asked several times per step."""
     given = list(tensors)
-    sharded_kind = _sharded_kind()
-    if not sharded_kind:  # nothing of the kind is loaded
+    if _PLAIN.issuperset(map(type, given)):
         return given
-    for tensor in given:
-        if isinstance(tensor, sharded_kind):
-            return [part(each) for each in given]
-    return given
+    return [part(each) for each in given]
 
 
 def copies(tensors: Iterable[Tensor]) -> list[Tensor]:

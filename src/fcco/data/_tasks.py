@@ -97,7 +97,7 @@ class TaskBlocks(Blocks):
             ids.append(id)
             weights.append(spread(real, pool.count[task], pool.total[task], self.weight_at(id)))
         id = torch.cat(ids, 1)  # (B, samples)
-        serves = self.rows(*id.shape)
+        serves = self.arange(index.shape[0]).unsqueeze(1).expand_as(id).flatten()
         flat = id.flatten()
         return Batch(None, flat, index, self.labels_at(flat), serves=serves, weight=torch.cat(weights, 1).flatten())
 

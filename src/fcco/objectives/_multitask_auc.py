@@ -128,8 +128,9 @@ class MultiTaskAUC(OutputObjective):
         loss = self.loss
         if self.a is None or not isinstance(loss, SquaredHinge | Square):
             return None
-        inside = loss.inside(u[:, 2])  # (B,)
-        f = torch.addcmul(u[:, 0] + u[:, 1], inside, inside, value=loss.scale)
+        squares, more, x = u.unbind(1)  # (B,) each
+        inside = loss.inside(x)
+        f = torch.addcmul(squares + more, inside, inside, value=loss.scale)
         one = torch.ones_like(inside)
         slope = torch.stack([one, one, (2.0 * loss.scale) * inside], 1)  # (B, 3)
         if self.task_weight is None:
