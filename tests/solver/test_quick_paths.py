@@ -47,6 +47,22 @@ def test_hooks_of_the_objective_see_every_pass():
     assert seen == [True] * 6
 
 
+@pytest.mark.parametrize("name", ["forward", "inner"])
+def test_who_replaces_a_function_of_the_objective_is_called(name, monkeypatch):
+    solver = start("sox")
+    run(solver, steps=1)
+    calls = []
+    original = getattr(solver.objective, name)
+
+    def replaced(index, *data):
+        calls.append(name)
+        return original(index, *data)
+
+    monkeypatch.setattr(solver.objective, name, replaced)
+    run(solver, steps=2)
+    assert calls == [name] * 2
+
+
 def test_a_subclass_that_goes_on_from_values_keeps_its_graph():
     class Twice(MultiTaskAUC):
         def values(self, index, outputs, batch):

@@ -346,11 +346,14 @@ class Evaluator:
 def _in_two_parts(objective: Objective) -> OutputObjective | None:
     """The objective, where its inner function is outputs and then values, and nothing else."""
     kind = type(objective)
-    if not isinstance(objective, OutputObjective) or {"inner", "forward", "_call_impl"} & vars(objective).keys():
+    if not isinstance(objective, OutputObjective):
         return None
     if kind.inner is not OutputObjective.inner or kind.forward is not Objective.forward:
         return None
     return objective
+
+
+_CALLED = frozenset({"forward", "inner"})  # what accelerate, for one, replaces in a module of its own
 
 
 def _has_hooks(module: nn.Module) -> bool:
@@ -361,6 +364,7 @@ def _has_hooks(module: nn.Module) -> bool:
         or module._backward_hooks
         or module._backward_pre_hooks
         or module._compiled_call_impl is not None
+        or not _CALLED.isdisjoint(module.__dict__)
         or _has_any_global_hook()
     )
 
