@@ -156,6 +156,7 @@ def quadratic(hinge):
 
 def exponentials():
     made = pairs()
+    made = made._replace(weight=made.weight.log())
     return lambda h: LogMeansOfExponentials.apply(h, made)
 
 
@@ -177,9 +178,18 @@ def test_items_without_weight_do_not_set_the_scale():
     h = torch.tensor([900.0, 0.0, 0.1, -0.2, 0.3, 0.0], dtype=torch.float64)
     made = pairs()
     weight = made.weight.masked_fill(made.member == 0, 0.0)
-    g = LogMeansOfExponentials.apply(h, made._replace(weight=weight))
+    g = LogMeansOfExponentials.apply(h, made._replace(weight=weight.log()))
     assert torch.isfinite(g).all()
     assert g[0] > -10.0
+
+
+def test_a_row_in_which_nothing_enters_is_log_zero_with_gradient_zero():
+    h = normal(6).requires_grad_()
+    made = pairs()
+    g = LogMeansOfExponentials.apply(h, made._replace(weight=torch.full_like(made.weight, -torch.inf)))
+    assert g.flatten().tolist() == [-torch.inf] * 3
+    g.sum().backward()
+    assert (h.grad == 0).all()
 
 
 # ---------------------------------------------------------------------- derivatives of all of them

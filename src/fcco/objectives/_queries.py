@@ -96,7 +96,8 @@ class QueryObjective(OutputObjective):
     def pairs_by_query(
         self, index: Tensor, batch: Batch, dtype: torch.dtype, most: int | None = None
     ) -> QueryPairs | None:
-        """The pairs that count, laid out by query; None: that is not known on the host, or does not pay.
+        """The pairs that count, laid out by query, with logarithms of weights where the objective is in the log domain;
+        None: that is not known on the host, or does not pay.
 
         Args:
             most: places for pairs that pay; None: half of all pairs.
@@ -107,7 +108,13 @@ class QueryObjective(OutputObjective):
             most = max(index.shape[0] * len(batch) // 2, 1)
         room = most
         source = (index, batch.id, batch.block_pos, batch.weight, self.item_query, self.block_item, dtype)
-        return self._pairs.get(source, lambda: self._pairs_of(index, batch, dtype, room))
+        return self._pairs.get(source, lambda: self._laid_out(index, batch, dtype, room))
+
+    def _laid_out(self, index: Tensor, batch: Batch, dtype: torch.dtype, most: int) -> QueryPairs | None:
+        pairs = self._pairs_of(index, batch, dtype, most)
+        if pairs is None or not self.log_domain[0]:
+            return pairs
+        return pairs._replace(weight=pairs.weight.log())
 
     def _pairs_of(self, index: Tensor, batch: Batch, dtype: torch.dtype, most: int) -> QueryPairs | None:
         item = self.block_item[index]

@@ -90,22 +90,19 @@ class LogMeansOfExponentials(torch.autograd.Function):
 
     Args:
         h: (K,) scores; their exponentials are taken in double precision.
-        pairs: who is compared with whom, with weights in double precision.
+        pairs: who is compared with whom; in place of weights their logarithms, in double precision.
     """
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, pairs: QueryPairs) -> Tensor:
-        share = _differences(h.to(pairs.weight.dtype), pairs)  # (B, L)
-        # Items that do not count must not set the scale: one of them may be far above the others.
-        share = share.masked_fill_(pairs.weight == 0.0, -torch.inf)
+        share = _differences(h.to(pairs.weight.dtype), pairs).add_(pairs.weight)  # (B, L)
         top = share.amax(1, keepdim=True)  # (B, 1)
-        top = top.masked_fill_(top == -torch.inf, 0.0)  # nothing enters: the sum is 0, its log -inf
-        share = share.sub_(top).exp_().mul_(pairs.weight)
-        total = share.sum(1, keepdim=True)
+        top = top.clamp_(min=torch.finfo(top.dtype).min)  # nothing enters: the sum is 0, its log -inf
+        total = share.sub_(top).exp_().sum(1, keepdim=True)
         ctx.save_for_backward(h)  # the one input that a second derivative goes back to
         ctx.pairs = pairs
-        ctx.share = share.div_(total.masked_fill(total == 0.0, 1.0))
-        return total.log().add_(top)
+        ctx.share = share.div_(total.clamp(min=1.0))  # below 1 where nothing enters only
+        return total.log_().add_(top)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
@@ -141,4 +138,4 @@ def _plain_quadratic_means(h: Tensor, pairs: QueryPairs, margin: float, scale: f
 
 def _plain_log_means(h: Tensor, pairs: QueryPairs) -> Tensor:
     differences = _differences(h.to(pairs.weight.dtype), pairs)
-    return (differences + pairs.weight.log()).logsumexp(1, keepdim=True)
+    return (differences + pairs.weight).logsumexp(1, keepdim=True)
