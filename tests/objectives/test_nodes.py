@@ -136,17 +136,28 @@ OWN = torch.tensor([2, 1, 5])
 
 
 def pairs():
-    member, real = members_of(QUERY, QUERY[OWN], OWN, most=100)
-    weight = torch.rand(member.shape, generator=generator(), dtype=torch.float64).masked_fill(~real, 0.0)
-    return QueryPairs(OWN, member, weight)
+    found = members_of(QUERY, QUERY[OWN], OWN, most=100)
+    weight = torch.rand(found.place.shape, generator=generator(), dtype=torch.float64).masked_fill(~found.real, 0.0)
+    return QueryPairs(OWN, found.place, weight)
 
 
 def test_members_are_the_items_of_the_query():
-    member, real = members_of(QUERY, QUERY[OWN], OWN, most=9)
-    found = [sorted(row[mark].tolist()) for row, mark in zip(member, real, strict=True)]
-    assert found == [[0, 2, 3], [1, 4], [5]]
-    assert (member[~real] == torch.tensor([1, 5, 5])).all()  # rows are filled up by the own item
+    found = members_of(QUERY, QUERY[OWN], OWN, most=9)
+    items = [sorted(row[mark].tolist()) for row, mark in zip(found.place, found.real, strict=True)]
+    assert items == [[0, 2, 3], [1, 4], [5]]
+    assert found.length.tolist() == [3, 2, 1]
+    assert (found.place[~found.real] == torch.tensor([1, 5, 5])).all()  # rows are filled up by the own item
+    assert found.place.gather(1, found.own.unsqueeze(1)).flatten().tolist() == OWN.tolist()
     assert members_of(QUERY, QUERY[OWN], OWN, most=8) is None
+
+
+def test_queries_of_one_length_are_not_filled_up():
+    query = torch.tensor([1, 0, 1, 0])
+    own = torch.tensor([3, 0, 1])
+    found = members_of(query, query[own], own, most=100)
+    assert found.real is None
+    assert found.place.tolist() == [[1, 3], [0, 2], [1, 3]]
+    assert found.own.tolist() == [1, 0, 0]
 
 
 def quadratic(hinge):

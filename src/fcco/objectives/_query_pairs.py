@@ -28,25 +28,46 @@ class QueryPairs(NamedTuple):
     weight: Tensor
 
 
-def members_of(query: Tensor, wanted: Tensor, own: Tensor, most: int) -> tuple[Tensor, Tensor] | None:
-    """Where the items of each block's query stand (B, L), and which of the places are real (B, L).
+class Members(NamedTuple):
+    """The items of each block's query among those of a batch.
+
+    Args:
+        place: (B, L) where they stand in the batch; rows that are shorter are filled up by the block's own item.
+        real: (B, L) bool, which of them are not there to fill up; None: none are.
+        length: (B,) how many there are.
+        own: (B,) where in its row the block's own item stands.
+    """
+
+    place: Tensor
+    real: Tensor | None
+    length: Tensor
+    own: Tensor
+
+
+def members_of(query: Tensor, wanted: Tensor, own: Tensor, most: int) -> Members | None:
+    """The items of each block's query.
 
     Args:
         query: (K,) of the items of the batch.
         wanted: (B,) of the blocks.
-        own: (B,) where the block's own item stands: it fills up the places that are not.
+        own: (B,) where the block's own item stands.
         most: the most places that pay; None is the answer where there are more.
     """
     ordered, order = query.sort(stable=True)  # (K,)
     start = torch.searchsorted(ordered, wanted)  # (B,)
     count = torch.searchsorted(ordered, wanted, right=True) - start
-    longest = int(count.max())
+    shortest, longest = (int(length) for length in count.aminmax())
     if longest * wanted.shape[0] > most:
         return None
-    place = torch.arange(longest, device=query.device)
-    real = place < count.unsqueeze(1)  # (B, L)
-    inside = (start.unsqueeze(1) + place).clamp(max=query.shape[0] - 1)
-    return torch.where(real, order[inside], own.unsqueeze(1)), real
+    number = torch.arange(query.shape[0], device=query.device)
+    rank = torch.empty_like(order).index_copy_(0, order, number)  # where each item stands among the ordered ones
+    own_place = rank[own] - start
+    inside = start.unsqueeze(1) + number[:longest]  # (B, L)
+    if shortest == longest:
+        return Members(order.take(inside), None, count, own_place)
+    real = number[:longest] < count.unsqueeze(1)
+    inside = inside.clamp_(max=query.shape[0] - 1)
+    return Members(torch.where(real, order.take(inside), own.unsqueeze(1)), real, count, own_place)
 
 
 class QuadraticMeans(torch.autograd.Function):
