@@ -196,7 +196,8 @@ class Evaluator:
             f = known[0]
             slope = known[1] * scale
         weighted = self.weighted_slope(node.result, u, slope).to(node.result.dtype)
-        node.backward(weighted, directly=not self._wrapped and not self.is_sharded)
+        directly = weighted.is_cpu and not self._wrapped and not self.is_sharded
+        node.backward(weighted, directly=directly)
         return f
 
     def outer_and_backward(self, index: Tensor, g: Tensor, u: Tensor, scale: float) -> Tensor:
