@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from fcco.data import _draws
 from fcco.data._draws import Lists, Pool, Rest, choose, choose_one, resolved, spread
 from fcco.data._share import Share
 from fcco.data._shuffle_kernel import has_kernel, shuffled
@@ -138,3 +139,11 @@ def test_foreign_blocks_are_those_of_other_ranks(blocks: int, world: int) -> Non
         everything = share.draw_foreign(share.foreign, generator())
         own = share.blocks(torch.device("cpu")).tolist()
         assert sorted(everything.tolist() + own) == list(range(blocks))
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 16])
+def test_few_and_many_are_chosen_by_the_same_swaps(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = torch.tensor([1, 2, 5, 16, 1000, 2**40])
+    few = choose(count, size, torch.Generator().manual_seed(size))
+    monkeypatch.setattr(_draws, "_FEW", 0)
+    assert torch.equal(few, choose(count, size, torch.Generator().manual_seed(size)))

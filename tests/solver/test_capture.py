@@ -100,7 +100,12 @@ def test_convolutions_in_another_memory_format(device):
     def run(capture):
         torch.manual_seed(0)
         network = nn.Sequential(
-            nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(8, 5)
+            nn.Conv2d(3, 8, 3, stride=2),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.Conv2d(8, 8, 3),
+            nn.Flatten(),
+            nn.Linear(8, 5),
         ).to(device, memory_format=torch.channels_last)
         data = fcco.data.Tasks(torch.randn(60, 3, 7, 7).to(device), (torch.arange(60) % 5).to(device))
         objective = fcco.objectives.MultiTaskAUC(network, data)

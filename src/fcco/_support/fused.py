@@ -13,6 +13,8 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from fcco._support.grad_mode import without_graph
+
 
 @final
 class Context:
@@ -38,7 +40,7 @@ class Node:
         self._backward = function.backward
         self._context = Context()
         self._inputs = inputs
-        with torch.no_grad():
+        with without_graph():
             self.result: Tensor = function.forward(self._context, *inputs)
         self._version = self.result._version
 
@@ -46,23 +48,47 @@ class Node:
         """Whether this is the node's result, as it was, and a derivative goes somewhere."""
         if result is not self.result or result._version != self._version:
             return False
-        return any(_is_differentiable(item) for item in self._inputs)
+        return any(isinstance(item, Tensor) and item.requires_grad for item in self._inputs)
 
-    def backward(self, slope: Tensor) -> None:
-        """As ``result.backward(slope)`` with a graph."""
-        with torch.no_grad():
-            found = self._backward(self._context, slope)
+    def backward(self, slope: Tensor, *, directly: bool = False) -> None:
+        """As ``result.backward(slope)`` with a graph.
+
+        Args:
+            directly: put gradients of parameters into ``p.grad`` without the engine, which takes longer than a small
+                node itself. Not for parameters whose gradients somebody waits for, as DDP does.
+        """
+        with without_graph():
+            found: Any = self._backward(self._context, slope)
+        if not isinstance(found, tuple):
+            found = (found,)
         roots = []
         gradients = []
         for item, gradient in zip(self._inputs, found, strict=True):
-            if gradient is not None and _is_differentiable(item):
+            if gradient is None or not item.requires_grad:
+                continue
+            if directly and _is_unwatched(item):
+                _accumulate(item, gradient)
+            else:
                 roots.append(item)
                 gradients.append(gradient)
-        torch.autograd.backward(roots, gradients)
+        if roots:
+            torch.autograd.backward(roots, gradients)
 
 
-def _is_differentiable(item: Any) -> bool:
-    return isinstance(item, Tensor) and item.requires_grad
+def _is_unwatched(item: Tensor) -> bool:
+    """Whether this is a leaf of the graph, and nobody has asked to be told of its gradient."""
+    return item.is_leaf and not item._backward_hooks and not getattr(item, "_post_accumulate_grad_hooks", None)
+
+
+def _accumulate(leaf: Tensor, gradient: Tensor) -> None:
+    """Add to ``leaf.grad``, in the leaf's own precision and layout, as the engine does."""
+    if leaf.grad is not None:
+        with without_graph():
+            leaf.grad += gradient
+    elif gradient.dtype == leaf.dtype and gradient.stride() == leaf.stride():
+        leaf.grad = gradient
+    else:
+        leaf.grad = torch.empty_like(leaf).copy_(gradient)
 
 
 @final

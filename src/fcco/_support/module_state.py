@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, final
 
-import torch
 from torch import Tensor, nn
 
+from fcco._support.grad_mode import without_graph
 from fcco._support.randomness import Randomness
 
 Snapshot = tuple[list[tuple[nn.Module, str, Tensor | None]], dict[str, Any]]
@@ -50,16 +50,16 @@ class ModuleState:
         ]
         return buffers, self.randomness.capture()
 
-    @torch.no_grad()
     def restore(self, saved: Snapshot) -> None:
         """Put them back, in place where the shape is still the same."""
         buffers, states = saved
-        for part, name, value in buffers:
-            current = part._buffers.get(name)
-            if current is not None and value is not None and current.shape == value.shape:
-                current.copy_(value)  # in place: DDP and captured graphs hold on to it
-            else:  # a lazy layer made it during the pass, or gave it another size
-                part._buffers[name] = None if value is None else value.clone()
+        with without_graph():
+            for part, name, value in buffers:
+                current = part._buffers.get(name)
+                if current is not None and value is not None and current.shape == value.shape:
+                    current.copy_(value)  # in place: DDP and captured graphs hold on to it
+                else:  # a lazy layer made it during the pass, or gave it another size
+                    part._buffers[name] = None if value is None else value.clone()
         self.randomness.restore(states)
 
     @contextmanager

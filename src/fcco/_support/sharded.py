@@ -14,6 +14,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from fcco._support.grad_mode import without_graph
+
+_PLAIN = frozenset({Tensor, nn.Parameter})
+
 
 def _known(module: str, name: str) -> Any:
     """A class of torch's that is loaded already; () otherwise: loading it takes half a second, and it was not used."""
@@ -63,7 +67,7 @@ def part(tensor: Any) -> Tensor:
     """This rank's part of a tensor, in the same memory; a tensor that is not sharded is its own part."""
     if not is_sharded(tensor):
         return tensor  # type: ignore[no-any-return]
-    with torch.no_grad():  # else it would be a new tensor with a graph
+    with without_graph():  # else it would be a new tensor with a graph
         mine: Tensor = tensor.to_local()
     return mine
 
@@ -71,18 +75,14 @@ def part(tensor: Any) -> Tensor:
 def parts(tensors: Iterable[Tensor]) -> list[Tensor]:
     """:func:`part` of each; quick where nothing is sharded, as it is asked several times per step."""
     given = list(tensors)
-    sharded_kind = _sharded_kind()
-    if not sharded_kind:  # nothing of the kind is loaded
+    if _PLAIN.issuperset(map(type, given)):
         return given
-    for tensor in given:
-        if isinstance(tensor, sharded_kind):
-            return [part(each) for each in given]
-    return given
+    return [part(each) for each in given]
 
 
 def copies(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Copies of this rank's parts."""
-    with torch.no_grad():
+    with without_graph():
         return [tensor.clone() for tensor in parts(tensors)]
 
 
@@ -91,7 +91,7 @@ def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
 
     Values are copied, never swapped by pointer, so that DDP, FSDP2, torch.compile and hooks keep working.
     """
-    with torch.no_grad():
+    with without_graph():
         torch._foreach_copy_(parts(targets), parts(sources))
 
 

@@ -9,8 +9,6 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from fcco._support.remembered import Remembered
-
 
 @final
 @dataclass(frozen=True)
@@ -69,9 +67,6 @@ class Batch:
         return replace(self, **changed)
 
 
-_SERVING: Remembered[dict[int, Tensor]] = Remembered()  # the batches of a loader share their ``serves``
-
-
 def _are_on(values: Iterable[Any], device: torch.device) -> bool:
     """Whether all tensors inside are on the device."""
     for value in values:
@@ -105,14 +100,38 @@ def serving(batch: Batch, blocks: int) -> Tensor:
     """(B, K) bool: which example serves which block; not to be written to."""
     if batch.serves is None:
         return torch.ones(blocks, len(batch), dtype=torch.bool, device=batch.id.device)
-    serves = batch.serves
-    everyone = _SERVING.get((serves,), lambda: {})  # a mask per number of blocks
-    mask = everyone.get(blocks)
-    if mask is None:
-        place = torch.arange(blocks, device=serves.device).unsqueeze(1)  # (B, 1)
-        mask = (serves == place) | (serves == -1)
-        everyone[blocks] = mask
-    return mask
+    if not batch.serves.is_cpu:
+        return _mask(batch.serves, blocks)
+    return _last_mask.get(batch.serves, blocks)
+
+
+def _mask(serves: Tensor, blocks: int) -> Tensor:
+    place = torch.arange(blocks, device=serves.device).unsqueeze(1)  # (B, 1)
+    return (serves == place) | (serves == -1)
+
+
+@final
+class _LastMask:
+    """The last mask that was made: the batches of a loader have equal ``serves``, and equality is soon told."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Tensor, Tensor] | None = None  # in one piece, for threads
+
+    def get(self, serves: Tensor, blocks: int) -> Tensor:
+        known = self._known
+        if known is not None and _is_same(known[0], serves) and known[1].shape[0] == blocks:
+            return known[1]
+        mask = _mask(serves, blocks)
+        if not torch.is_inference_mode_enabled():  # what is made there cannot serve a pass with a graph
+            self._known = (serves.clone(), mask)  # a copy: nobody else can write to it
+        return mask
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(one, other)
+
+
+_last_mask = _LastMask()
 
 
 def served(mask: Tensor, batch: Batch) -> Tensor:

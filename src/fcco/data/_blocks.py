@@ -45,7 +45,6 @@ class Blocks(ABC):
     def __init__(self, data: Structure) -> None:
         self.data = data
         self.device = data.device
-        self._rows: dict[tuple[int, int], Tensor] = {}
 
     @abstractmethod
     def draw(self, index: Tensor, samples: int, share: Share, generator: torch.Generator) -> Batch:
@@ -114,20 +113,6 @@ class Blocks(ABC):
     def arange(self, size: int) -> Tensor:
         """0..size-1 on the device."""
         return torch.arange(size, device=self.device)
-
-    def rows(self, blocks: int, each: int) -> Tensor:
-        """``serves`` of a batch with ``each`` examples for every block, one block after the other: (blocks * each,).
-
-        The same tensor every time (on the CPU), so that what follows from it alone is made once.
-        """
-        key = (blocks, each)
-        known = self._rows.get(key)
-        if known is not None and known._version == 0:
-            return known
-        serves = self.arange(blocks).repeat_interleave(each)
-        if self.device.type == "cpu" and not torch.is_inference_mode_enabled():
-            self._rows = {key: serves}
-        return serves
 
     def zeros(self, *shape: int) -> Tensor:
         """Zeros to be weights."""

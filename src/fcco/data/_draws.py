@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fcco.data._shuffle_kernel import has_kernel, shuffled
 
+_FEW = 512  # places: for so few a loop in Python takes less time than twenty operations on tensors
 _RANGE = 2**62  # random integers below this, modulo a length n, favour no place by more than n / 2**62
 
 
@@ -50,6 +51,26 @@ def resolved(drawn: Tensor, count: Tensor) -> Tensor:
     step = torch.arange(size, device=count.device).expand(count.shape[0], size)  # (B, size)
     left = (count.unsqueeze(1) - step).clamp(min=1)  # a step beyond the end of its list swaps with itself
     target = step + drawn % left  # (B, size), at least the step itself
+    if target.is_cpu and target.numel() <= _FEW:
+        return torch.tensor(_swap_one_by_one(target.tolist()), dtype=torch.int64).view_as(target)
+    return _swap_at_once(target, step, size)
+
+
+def _swap_one_by_one(targets: list[list[int]]) -> list[list[int]]:
+    """What stands at each step's place after its swap: a shuffle, literally, of which only the places met are kept."""
+    rows = []
+    for row in targets:
+        moved: dict[int, int] = {}
+        chosen = []
+        for step, target in enumerate(row):
+            chosen.append(moved.get(target, target))
+            moved[target] = moved.get(step, step)
+        rows.append(chosen)
+    return rows
+
+
+def _swap_at_once(target: Tensor, step: Tensor, size: int) -> Tensor:
+    """The same for all steps at once, in operations that do not depend on what was drawn."""
     swaps = (target * size + step).sort(1).values  # by target, then by step
 
     # What stands at place j when its turn comes was put there by the last earlier swap with j, if there was one.

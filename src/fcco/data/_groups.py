@@ -157,7 +157,7 @@ class GroupedBlocks(Blocks):
     def draw(self, index: Tensor, samples: int, share: Share, generator: torch.Generator) -> Batch:
         id, real = self.pool.draw(index, min(samples, self.pool.longest), generator)  # (B, size)
         weight = spread(real, self.pool.count[index], self.pool.total[index], self.weight_at(id))
-        serves = self.rows(*id.shape)
+        serves = self.arange(index.shape[0]).unsqueeze(1).expand_as(id).flatten()
         flat = id.flatten()
         return Batch(None, flat, index, self.labels_at(flat), serves=serves, weight=weight.flatten())
 

@@ -123,9 +123,10 @@ class RiskBlocks(ExampleBlocksBase):
         total = self.risk_weight[index]
         drawn = spread(real, others, total, self.weight_at(id[:, 1:]))  # (B, wanted)
         weight = torch.cat([(self.worth(id[:, 0]) / total).unsqueeze(1), drawn], 1)
-        block_pos = self.arange(index.shape[0]) * (wanted + 1)  # each event's own subject comes first
+        serves = self.arange(index.shape[0])
+        block_pos = serves * (wanted + 1)  # each event's own subject comes first
         flat = id.flatten()
-        serves = self.rows(*id.shape)
+        serves = serves.unsqueeze(1).expand_as(id).flatten()
         return Batch(None, flat, index, self.labels_at(flat), block_pos, serves, weight.flatten())
 
     def chunks(self, blocks: Tensor, size: int) -> Iterator[Batch]:

@@ -96,7 +96,7 @@ class TaskBlocks(Blocks):
             id, weight = self._draw_alike(task, sizes, generator)
         else:
             id, weight = self._draw_unlike(task, sizes, generator)
-        serves = self.rows(*id.shape)
+        serves = self.arange(index.shape[0]).unsqueeze(1).expand_as(id).flatten()
         flat = id.flatten()
         return Batch(None, flat, index, self.labels_at(flat), serves=serves, weight=weight.flatten())
 

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fcco.objectives._means import check_not_empty
+
+
+class Classes(NamedTuple):
+    """Who is a positive and who a negative of each block's task.
+
+    Args:
+        task: (B,) the column of each block, each once.
+        present: (B, 1, K) bool, which examples are one of the two: the others may have any score.
+        weight: (B, 2, K) how much each counts as a positive, and as a negative: 0 where it is none.
+        difference: (B, 1, K) the second less the first.
+    """
+
+    task: Tensor
+    present: Tensor
+    weight: Tensor
+    difference: Tensor
+
+    @classmethod
+    def of(cls, task: Tensor, entering: Tensor, weight: Tensor) -> Classes:
+        """From (B, 2, K) bool, who enters, and their weights."""
+        return cls(task, entering.any(1, keepdim=True), weight, weight[:, 1:] - weight[:, :1])
 
 
 class ClassMoments(torch.autograd.Function):
@@ -18,9 +39,7 @@ class ClassMoments(torch.autograd.Function):
     Args:
         outputs: (K, T) scores.
         a: (T,) the c of positives; ``b``: of negatives; None: both are 0.
-        task: (B,) the column of each block, each once.
-        entering: (B, 2, K) bool, which examples are positives and which negatives: the others may be infinite.
-        weight: (B, 2, K) w of them, 0 where an example does not enter.
+        classes: who is what.
 
     Returns:
         (B, 3): both sums of squares, and the mean of the negatives less that of the positives; without a and b
@@ -28,75 +47,71 @@ class ClassMoments(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, outputs: Tensor, a: Tensor | None, b: Tensor | None, task: Tensor, entering: Tensor, weight: Tensor
-    ) -> Tensor:
-        h = _columns(outputs, task, entering)  # (B, 2, K)
-        apart = _apart(h, a, b, task)
-        weighted = weight * apart
+    def forward(ctx: Any, outputs: Tensor, a: Tensor | None, b: Tensor | None, classes: Classes) -> Tensor:
+        h = _columns(outputs, classes)  # (B, 1, K)
+        apart = _apart(h, a, b, classes.task)  # (B, 2, K), or h itself
+        weighted = classes.weight * apart  # (B, 2, K)
         ctx.save_for_backward(outputs, a, b)  # the inputs that a second derivative goes back to
-        ctx.task = task
-        ctx.entering = entering
-        ctx.weight = weight
+        ctx.classes = classes
         ctx.weighted = weighted
         ctx.has_centers = a is not None
-        return _g((weighted * apart).sum(2), (weight * h).sum(2), ctx.has_centers)
+        return _g((weighted * apart).sum(2), h, classes, ctx.has_centers)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         outputs, a, b = ctx.saved_tensors
-        task = ctx.task
-        weight = ctx.weight
+        task, _, weight, difference = ctx.classes
         weighted = ctx.weighted
         if torch.is_grad_enabled():  # this derivative will be differentiated itself
-            weighted = weight * _apart(_columns(outputs, task, ctx.entering), a, b, task)
-        each = slope.unsqueeze(2)  # (B, 3 or 4, 1)
-        of_squares = weighted * (2.0 * each[:, :2])  # (B, 2, K)
-        if ctx.has_centers:
-            of_means = weight * torch.cat([-each[:, 2:], each[:, 2:]], 1)
-        else:
-            of_means = weight * each[:, 2:]
-        of_h = (of_squares + of_means).sum(1)  # (B, K)
-        columns = of_h.new_zeros(outputs.shape[::-1]).index_copy(0, task, of_h).t()  # (K, T)
+            weighted = weight * _apart(_columns(outputs, ctx.classes), a, b, task)
+        of_squares = weighted * (2.0 * slope[:, :2]).unsqueeze(2)  # (B, 2, K)
         if not ctx.has_centers:
-            return columns, None, None, None, None, None
+            of_h = (of_squares + weight * slope[:, 2:].unsqueeze(2)).sum(1)  # (B, K)
+            return _to_outputs(of_h, task, outputs), None, None, None
+        of_h = torch.addcmul(of_squares.sum(1), difference.squeeze(1), slope[:, 2:])
         of_centers = of_squares.sum(2).t()  # (2, B), less its sign
         centers = of_h.new_zeros(2, outputs.shape[1]).index_add(1, task, of_centers, alpha=-1)
-        return columns, centers[0], centers[1], None, None, None
+        return _to_outputs(of_h, task, outputs), *centers.unbind(0), None
 
     @staticmethod
-    def jvp(ctx: Any, outputs: Tensor | None, a: Tensor | None, b: Tensor | None, *_: None) -> Tensor:
+    def jvp(ctx: Any, outputs: Tensor | None, a: Tensor | None, b: Tensor | None, _: None) -> Tensor:
+        classes = ctx.classes
         # An input that does not move comes without a change.
-        h = torch.zeros_like(ctx.weighted)  # (B, 2, K)
+        h = torch.zeros_like(classes.difference)  # (B, 1, K)
         if outputs is not None:
-            h = _columns(outputs, ctx.task, ctx.entering)
+            h = _columns(outputs, classes)
         centers = h.new_zeros(h.shape[0], 2)
         if a is not None:
-            centers[:, 0] = a[ctx.task]
+            centers[:, 0] = a[classes.task]
         if b is not None:
-            centers[:, 1] = b[ctx.task]
+            centers[:, 1] = b[classes.task]
         squares = 2.0 * (ctx.weighted * (h - centers.unsqueeze(2))).sum(2)
-        return _g(squares, (ctx.weight * h).sum(2), ctx.has_centers)
+        return _g(squares, h, classes, ctx.has_centers)
 
 
-def _columns(outputs: Tensor, task: Tensor, entering: Tensor) -> Tensor:
-    """The scores by each block's task, 0 where an example does not enter: (B, 2, K)."""
-    h = outputs.index_select(1, task).t()  # (B, K)
-    return torch.where(entering, h.unsqueeze(1), 0.0)
+def _columns(outputs: Tensor, classes: Classes) -> Tensor:
+    """The scores by each block's task, 0 where an example is neither: (B, 1, K)."""
+    h = outputs.index_select(1, classes.task).t()  # (B, K)
+    return torch.where(classes.present, h.unsqueeze(1), 0.0)
 
 
 def _apart(h: Tensor, a: Tensor | None, b: Tensor | None, task: Tensor) -> Tensor:
-    """h less the centers of positives and of negatives: (B, 2, K)."""
+    """h less the centers of positives and of negatives: (B, 2, K); h itself without centers."""
     if a is None or b is None:
         return h
     centers = torch.stack([a, b], 1).index_select(0, task)  # (B, 2)
     return h - centers.unsqueeze(2)
 
 
-def _g(squares: Tensor, means: Tensor, has_centers: bool) -> Tensor:
+def _to_outputs(of_h: Tensor, task: Tensor, outputs: Tensor) -> Tensor:
+    """The derivative by the outputs (K, T) from that by the columns of the tasks (B, K)."""
+    return of_h.new_zeros(outputs.shape[::-1]).index_copy(0, task, of_h).t()
+
+
+def _g(squares: Tensor, h: Tensor, classes: Classes, has_centers: bool) -> Tensor:
     if has_centers:
-        means = means[:, 1:] - means[:, :1]  # of the negatives, less that of the positives
-    return torch.cat([squares, means], 1)
+        return torch.cat([squares, (classes.difference * h).sum(2)], 1)
+    return torch.cat([squares, (classes.weight * h).sum(2)], 1)
 
 
 def by_class(weight: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fcco._support.fused import fused
 from fcco.data import Batch, Queries
+from fcco.data._draws import exact_dtype
 from fcco.objectives._anchored import own_position
 from fcco.objectives._base import scores
 from fcco.objectives._means import check_not_empty, log_mean_exp_over
@@ -79,13 +80,12 @@ class ListNet(QueryObjective):
         return {"block_weight": self.weight_constant(), "relevant_only": self.relevant_only}
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        h = to_float64(scores(outputs, batch))
         most = None
         if batch.weight is None:
             most = FEW * len(batch)  # beyond that one sum per query takes less
-        pairs = self.pairs_by_query(index, batch, h.dtype, most)
+        pairs = self.pairs_by_query(index, batch, exact_dtype(outputs.device), most)
         if pairs is not None:
-            return fused(LogMeansOfExponentials, h, pairs)
+            return fused(LogMeansOfExponentials, scores(outputs, batch), pairs)
         if self._pays_by_query(index, batch):
             return self._by_query(index, outputs, batch).unsqueeze(1)
         x, entering, weight = self.pairs(index, outputs, batch)
@@ -95,8 +95,11 @@ class ListNet(QueryObjective):
         return self.weighted(index, u.squeeze(1) + self.block_size[index].to(u.dtype).log())
 
     def outer_and_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-        slope = self.weighted(index, torch.ones_like(u[:, 0]))  # f is linear in log u
-        return slope * (u.squeeze(1) + self.block_size[index].to(u.dtype).log()), slope.unsqueeze(1)
+        scale = self.block_scale
+        assert scale is not None
+        slope = scale.index_select(0, index).to(u.dtype)  # (B,), f is linear in log u
+        log_size = self.block_size.index_select(0, index).to(u.dtype).log()
+        return slope * (u.squeeze(1) + log_size), slope.unsqueeze(1)
 
     def table_form(self, table: OutputTable) -> Form | None:
         from fcco.memory.forms import ListForm, QueryExponentials

@@ -11,7 +11,7 @@ from fcco._support.fused import fused
 from fcco._support.remembered import Remembered
 from fcco.data import Batch, TaskBlocks, Tasks
 from fcco.objectives._base import OutputObjective, check_data, checked_weight, fingerprint
-from fcco.objectives._class_moments import ClassMoments, by_class, equal_shares
+from fcco.objectives._class_moments import Classes, ClassMoments, by_class, equal_shares
 from fcco.objectives._labelled import positives_and_negatives
 from fcco.objectives._precision import at_least_float32, like_parameters
 from fcco.objectives._surrogates import Square, SquaredHinge, Surrogate, loss_or_default
@@ -84,7 +84,7 @@ class MultiTaskAUC(OutputObjective):
         if trained_centers:
             self.a = nn.Parameter(like_parameters(model, torch.zeros(self.num_tasks)))
             self.b = nn.Parameter(like_parameters(model, torch.zeros(self.num_tasks)))
-        self._classes: Remembered[tuple[Tensor, Tensor, Tensor]] = Remembered()
+        self._classes: Remembered[Classes] = Remembered()
         self.register_table("block_task", blocks.block_task)
         weight = checked_weight("block_weight", block_weight, self.num_tasks)
         if weight is not None:
@@ -102,17 +102,17 @@ class MultiTaskAUC(OutputObjective):
         h = at_least_float32(self._scores(outputs))  # (K, T)
         # The same at every probe of a step.
         source = (index, batch.y, batch.weight, batch.serves, self.block_task, h.dtype)
-        task, entering, weight = self._classes.get(source, lambda: self._classes_of(index, batch, h.dtype))
+        classes = self._classes.get(source, lambda: self._classes_of(index, batch, h.dtype))
         # Moments, from which outer makes variances: a mean of squares around a mean would be biased.
-        return fused(ClassMoments, h, self.a, self.b, task, entering, weight)
+        return fused(ClassMoments, h, self.a, self.b, classes)
 
-    def _classes_of(self, index: Tensor, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-        """The tasks (B,), who is a positive and who a negative of them (B, 2, K), and how much each counts there."""
+    def _classes_of(self, index: Tensor, batch: Batch, dtype: torch.dtype) -> Classes:
+        """Who is a positive and who a negative of the blocks' tasks, and how much each counts."""
         task = self.block_task.index_select(0, index)
-        entering = positives_and_negatives(task, batch, self.num_tasks)
+        entering = positives_and_negatives(task, batch, self.num_tasks)  # (B, 2, K)
         if batch.weight is None:
-            return task, entering, equal_shares(entering, dtype, index)
-        return task, entering, entering * by_class(batch.weight).to(dtype)
+            return Classes.of(task, entering, equal_shares(entering, dtype, index))
+        return Classes.of(task, entering, entering * by_class(batch.weight).to(dtype))
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
         if self.a is None:
@@ -128,8 +128,9 @@ class MultiTaskAUC(OutputObjective):
         loss = self.loss
         if self.a is None or not isinstance(loss, SquaredHinge | Square):
             return None
-        inside = loss.inside(u[:, 2])  # (B,)
-        f = torch.addcmul(u[:, 0] + u[:, 1], inside, inside, value=loss.scale)
+        squares, more, x = u.unbind(1)  # (B,) each
+        inside = loss.inside(x)
+        f = torch.addcmul(squares + more, inside, inside, value=loss.scale)
         one = torch.ones_like(inside)
         slope = torch.stack([one, one, (2.0 * loss.scale) * inside], 1)  # (B, 3)
         if self.task_weight is None:

@@ -14,7 +14,7 @@ from fcco.objectives._anchored import own_position, with_own
 from fcco.objectives._base import OutputObjective, check_data, checked_weight, fingerprint, scores
 from fcco.objectives._means import check_not_empty
 from fcco.objectives._precision import at_least_float32, like_parameters, to_float64
-from fcco.objectives._query_pairs import QueryPairs, members_of
+from fcco.objectives._query_pairs import Members, QueryPairs, members_of
 
 
 class QueryObjective(OutputObjective):
@@ -96,7 +96,8 @@ class QueryObjective(OutputObjective):
     def pairs_by_query(
         self, index: Tensor, batch: Batch, dtype: torch.dtype, most: int | None = None
     ) -> QueryPairs | None:
-        """The pairs that count, laid out by query; None: that is not known on the host, or does not pay.
+        """The pairs that count, laid out by query, with logarithms of weights where the objective is in the log domain;
+        None: that is not known on the host, or does not pay.
 
         Args:
             most: places for pairs that pay; None: half of all pairs.
@@ -107,7 +108,13 @@ class QueryObjective(OutputObjective):
             most = max(index.shape[0] * len(batch) // 2, 1)
         room = most
         source = (index, batch.id, batch.block_pos, batch.weight, self.item_query, self.block_item, dtype)
-        return self._pairs.get(source, lambda: self._pairs_of(index, batch, dtype, room))
+        return self._pairs.get(source, lambda: self._laid_out(index, batch, dtype, room))
+
+    def _laid_out(self, index: Tensor, batch: Batch, dtype: torch.dtype, most: int) -> QueryPairs | None:
+        pairs = self._pairs_of(index, batch, dtype, most)
+        if pairs is None or not self.log_domain[0]:
+            return pairs
+        return pairs._replace(weight=pairs.weight.log())
 
     def _pairs_of(self, index: Tensor, batch: Batch, dtype: torch.dtype, most: int) -> QueryPairs | None:
         item = self.block_item[index]
@@ -118,22 +125,25 @@ class QueryObjective(OutputObjective):
         found = members_of(self.item_query[batch.id], self.item_query[item], own, most)
         if found is None:
             return None
-        member, real = found
-        if batch.weight is not None:
-            weight = batch.weight.to(dtype)
-            if weight.dim() == 1:
-                weight = weight[member]
-            else:
-                weight = weight.gather(1, member)
-            return QueryPairs(own, member, weight.masked_fill(~real, 0.0))
-        return QueryPairs(own, member, self._equal_weight(index, own, member, real, dtype))
+        if batch.weight is None:
+            return QueryPairs(own, found.place, self._equal_weight(index, found, dtype))
+        weight = batch.weight.to(dtype)
+        if weight.dim() == 1:
+            weight = weight.take(found.place)
+        else:
+            weight = weight.gather(1, found.place)
+        if found.real is not None:
+            weight = weight.masked_fill(~found.real, 0.0)
+        return QueryPairs(own, found.place, weight)
 
-    def _equal_weight(self, index: Tensor, own: Tensor, member: Tensor, real: Tensor, dtype: torch.dtype) -> Tensor:
+    def _equal_weight(self, index: Tensor, found: Members, dtype: torch.dtype) -> Tensor:
         """As :func:`with_own` has it: the own item counts 1/N_q, the others present share the rest; (B, L)."""
         size = self.block_count[index].to(dtype)  # (B,)
-        others = real & (member != own.unsqueeze(1))
-        count = others.sum(1)
-        check_not_empty(torch.where(size == 1, 1, count), index, "other items of its query")
-        share = (size - 1) / (size * count.clamp(min=1))
-        itself = real & (member == own.unsqueeze(1))
-        return others * share.unsqueeze(1) + itself * size.reciprocal().unsqueeze(1)
+        others = found.length - 1
+        check_not_empty(torch.where(size == 1, 1, others), index, "other items of its query")
+        share = ((size - 1) / (size * others.clamp(min=1))).unsqueeze(1)
+        if found.real is None:
+            weight = share.repeat(1, found.place.shape[1])
+        else:
+            weight = share * found.real
+        return weight.scatter_(1, found.own.unsqueeze(1), size.reciprocal().unsqueeze(1))

@@ -28,25 +28,46 @@ class QueryPairs(NamedTuple):
     weight: Tensor
 
 
-def members_of(query: Tensor, wanted: Tensor, own: Tensor, most: int) -> tuple[Tensor, Tensor] | None:
-    """Where the items of each block's query stand (B, L), and which of the places are real (B, L).
+class Members(NamedTuple):
+    """The items of each block's query among those of a batch.
+
+    Args:
+        place: (B, L) where they stand in the batch; rows that are shorter are filled up by the block's own item.
+        real: (B, L) bool, which of them are not there to fill up; None: none are.
+        length: (B,) how many there are.
+        own: (B,) where in its row the block's own item stands.
+    """
+
+    place: Tensor
+    real: Tensor | None
+    length: Tensor
+    own: Tensor
+
+
+def members_of(query: Tensor, wanted: Tensor, own: Tensor, most: int) -> Members | None:
+    """The items of each block's query.
 
     Args:
         query: (K,) of the items of the batch.
         wanted: (B,) of the blocks.
-        own: (B,) where the block's own item stands: it fills up the places that are not.
+        own: (B,) where the block's own item stands.
         most: the most places that pay; None is the answer where there are more.
     """
     ordered, order = query.sort(stable=True)  # (K,)
     start = torch.searchsorted(ordered, wanted)  # (B,)
     count = torch.searchsorted(ordered, wanted, right=True) - start
-    longest = int(count.max())
+    shortest, longest = (int(length) for length in count.aminmax())
     if longest * wanted.shape[0] > most:
         return None
-    place = torch.arange(longest, device=query.device)
-    real = place < count.unsqueeze(1)  # (B, L)
-    inside = (start.unsqueeze(1) + place).clamp(max=query.shape[0] - 1)
-    return torch.where(real, order[inside], own.unsqueeze(1)), real
+    number = torch.arange(query.shape[0], device=query.device)
+    rank = torch.empty_like(order).index_copy_(0, order, number)  # where each item stands among the ordered ones
+    own_place = rank[own] - start
+    inside = start.unsqueeze(1) + number[:longest]  # (B, L)
+    if shortest == longest:
+        return Members(order.take(inside), None, count, own_place)
+    real = number[:longest] < count.unsqueeze(1)
+    inside = inside.clamp_(max=query.shape[0] - 1)
+    return Members(torch.where(real, order.take(inside), own.unsqueeze(1)), real, count, own_place)
 
 
 class QuadraticMeans(torch.autograd.Function):
@@ -89,23 +110,20 @@ class LogMeansOfExponentials(torch.autograd.Function):
     """log sum_l w_il exp(h_l - h_i): (B, 1).
 
     Args:
-        h: (K,) scores, in double precision.
-        pairs: who is compared with whom; the own item counts in every row.
+        h: (K,) scores; their exponentials are taken in double precision.
+        pairs: who is compared with whom; in place of weights their logarithms, in double precision.
     """
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, pairs: QueryPairs) -> Tensor:
-        share = _differences(h, pairs)  # (B, L)
-        # Items that do not count must not set the scale: one of them may be far above the others.
-        share = share.masked_fill_(pairs.weight == 0.0, -torch.inf)
+        share = _differences(h.to(pairs.weight.dtype), pairs).add_(pairs.weight)  # (B, L)
         top = share.amax(1, keepdim=True)  # (B, 1)
-        top = top.masked_fill_(top == -torch.inf, 0.0)  # nothing enters: the sum is 0, its log -inf
-        share = share.sub_(top).exp_().mul_(pairs.weight)
-        total = share.sum(1, keepdim=True)
+        top = top.clamp_(min=torch.finfo(top.dtype).min)  # nothing enters: the sum is 0, its log -inf
+        total = share.sub_(top).exp_().sum(1, keepdim=True)
         ctx.save_for_backward(h)  # the one input that a second derivative goes back to
         ctx.pairs = pairs
-        ctx.share = share.div_(total.masked_fill(total == 0.0, 1.0))
-        return total.log().add_(top)
+        ctx.share = share.div_(total.clamp(min=1.0))  # below 1 where nothing enters only
+        return total.log_().add_(top)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
@@ -116,7 +134,7 @@ class LogMeansOfExponentials(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, h: Tensor, *_: None) -> Tensor:
-        change: Tensor = (ctx.share * _differences(h, ctx.pairs)).sum(1, keepdim=True)
+        change: Tensor = (ctx.share * _differences(h.to(ctx.share.dtype), ctx.pairs)).sum(1, keepdim=True)
         return change
 
 
@@ -128,8 +146,8 @@ def _differences(h: Tensor, pairs: QueryPairs) -> Tensor:
 
 def _to_items(of_pairs: Tensor, pairs: QueryPairs, h: Tensor) -> Tensor:
     """The derivative by h (K,) from that by the differences (B, L)."""
-    of_h = torch.zeros_like(h).index_add_(0, pairs.member.flatten(), of_pairs.flatten())
-    return of_h.index_add_(0, pairs.own, of_pairs.sum(1), alpha=-1)
+    of_h = of_pairs.new_zeros(h.shape).index_add_(0, pairs.member.flatten(), of_pairs.flatten())
+    return of_h.index_add_(0, pairs.own, of_pairs.sum(1), alpha=-1).to(h.dtype)
 
 
 def _plain_quadratic_means(h: Tensor, pairs: QueryPairs, margin: float, scale: float, hinge: bool) -> Tensor:
@@ -140,4 +158,5 @@ def _plain_quadratic_means(h: Tensor, pairs: QueryPairs, margin: float, scale: f
 
 
 def _plain_log_means(h: Tensor, pairs: QueryPairs) -> Tensor:
-    return (_differences(h, pairs) + pairs.weight.log()).logsumexp(1, keepdim=True)
+    differences = _differences(h.to(pairs.weight.dtype), pairs)
+    return (differences + pairs.weight).logsumexp(1, keepdim=True)

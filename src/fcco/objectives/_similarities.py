@@ -12,7 +12,6 @@ from fcco._support.fused import derivative_again
 from fcco._support.logs import ZERO
 from fcco.data._draws import exact_dtype
 from fcco.objectives._means import LogSumExp
-from fcco.objectives._precision import to_float64
 
 _SHORTEST = 1e-12  # features shorter than this are divided by it, as torch's normalize has it
 
@@ -47,8 +46,10 @@ class LogMeanSimilarities(torch.autograd.Function):
             h = h / length.clamp(min=_SHORTEST)
         own = h.index_select(1, position)  # (2, B, d)
         positive = (own[0] * own[1]).sum(1)  # (B,)
-        # In place: these are large, and nobody else has them.
-        share = _similarities(own, h, two_modal).sub_(positive.unsqueeze(1)).div_(tau).add_(log_weight)  # (2, B, N)
+        # What both views have in common goes into the product; the rest is in place, since these are the large ones.
+        common = log_weight - (positive / tau).unsqueeze(1)  # (B, N)
+        against = _against(h, two_modal).transpose(1, 2)  # (2, d, N)
+        share = torch.baddbmm(common.expand(2, -1, -1), own, against, alpha=1.0 / tau)  # (2, B, N)
         top = share.amax(2, keepdim=True).clamp_(min=ZERO)  # where nothing enters it would be -inf
         total = share.sub_(top).exp_().sum(2, keepdim=True)
         g = (total.log() + top).squeeze(2)  # (2, B)
@@ -72,12 +73,13 @@ class LogMeanSimilarities(torch.autograd.Function):
         own = ctx.own.to(dtype)
         each = slope.t().masked_fill(ctx.nothing, 0.0) / tau  # (2, B)
         of_pairs = (ctx.share * each.unsqueeze(2)).to(dtype)
-        of_own, of_h = _transposed(of_pairs, own, ctx.h.to(dtype), two_modal)
+        h = ctx.h.to(dtype)
+        of_own, of_h = _transposed(of_pairs, own, h, two_modal)
         # The positive pair stands in every exponent, and the shares of a row add up to 1.
         of_own -= each.sum(0).to(dtype).unsqueeze(1) * own.flip(0)
         of_h.index_add_(1, position, of_own)  # (2, K, d)
         if ctx.length is not None:
-            of_h = _through_length(of_h.to(ctx.h.dtype), ctx.h, ctx.length)
+            of_h = _through_length(of_h, h, ctx.length.to(dtype))
         return of_h.transpose(0, 1).to(outputs.dtype), None, None, None, None, None
 
     @staticmethod
@@ -127,15 +129,19 @@ def plain_similarities(
 
 def _by_view(outputs: Tensor) -> Tensor:
     """Features (2, K, d) in double precision, since tau may be tiny; matrix products are faster in this order."""
-    return to_float64(outputs.transpose(0, 1)).contiguous()
+    return outputs.transpose(0, 1).to(exact_dtype(outputs.device), memory_format=torch.contiguous_format)
+
+
+def _against(h: Tensor, two_modal: bool) -> Tensor:
+    """The features that each view is set against: (2, N, d)."""
+    if two_modal:
+        return h.flip(0)
+    return h.flatten(0, 1).expand(2, -1, -1)
 
 
 def _similarities(own: Tensor, h: Tensor, two_modal: bool) -> Tensor:
     """Of each view of the blocks with the features that it is set against: (2, B, N)."""
-    if two_modal:
-        return torch.bmm(own, h.flip(0).transpose(1, 2))
-    blocks = own.shape[1]
-    return (own.flatten(0, 1) @ h.flatten(0, 1).T).view(2, blocks, -1)
+    return torch.bmm(own, _against(h, two_modal).transpose(1, 2))
 
 
 def _transposed(of_pairs: Tensor, own: Tensor, h: Tensor, two_modal: bool) -> tuple[Tensor, Tensor]:

@@ -95,7 +95,7 @@ class SquaredHinge(_Quadratic):
         return self.scale * self.inside(x).square()
 
     def inside(self, x: Tensor) -> Tensor:
-        return (self.margin + x).clamp(min=0)
+        return (x + self.margin).clamp(min=0)
 
     def scaled(self, x: Tensor, mask: Tensor) -> tuple[Tensor | float, Tensor]:
         inside = (x + self.margin).relu()
@@ -113,7 +113,7 @@ class Square(_Quadratic):
         return self.scale * self.inside(x).square()
 
     def inside(self, x: Tensor) -> Tensor:
-        return self.margin + x
+        return x + self.margin
 
 
 @dataclass(frozen=True)

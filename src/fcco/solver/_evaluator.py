@@ -200,7 +200,9 @@ class Evaluator:
         else:
             f = known[0]
             slope = known[1] * scale
-        node.backward(self.weighted_slope(node.result, u, slope).to(node.result.dtype))
+        weighted = self.weighted_slope(node.result, u, slope).to(node.result.dtype)
+        directly = weighted.is_cpu and not self._wrapped and not self.is_sharded
+        node.backward(weighted, directly=directly)
         return f
 
     def outer_and_backward(self, index: Tensor, g: Tensor, u: Tensor, scale: Weight) -> Tensor:
@@ -350,11 +352,14 @@ class Evaluator:
 def _in_two_parts(objective: Objective) -> OutputObjective | None:
     """The objective, where its inner function is outputs and then values, and nothing else."""
     kind = type(objective)
-    if not isinstance(objective, OutputObjective) or {"inner", "forward", "_call_impl"} & vars(objective).keys():
+    if not isinstance(objective, OutputObjective):
         return None
     if kind.inner is not OutputObjective.inner or kind.forward is not Objective.forward:
         return None
     return objective
+
+
+_CALLED = frozenset({"forward", "inner"})  # what accelerate, for one, replaces in a module of its own
 
 
 def _has_hooks(module: nn.Module) -> bool:
@@ -365,6 +370,7 @@ def _has_hooks(module: nn.Module) -> bool:
         or module._backward_hooks
         or module._backward_pre_hooks
         or module._compiled_call_impl is not None
+        or not _CALLED.isdisjoint(module.__dict__)
         or _has_any_global_hook()
     )
 

@@ -1,0 +1,244 @@
+"""Nodes that stand for many small operations: values, gradients of both orders, forward mode."""
+
+import pytest
+import torch
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+
+from fcco._support.logs import ZERO
+from fcco.objectives._class_moments import Classes, ClassMoments
+from fcco.objectives._query_pairs import LogMeansOfExponentials, QuadraticMeans, QueryPairs, members_of
+from fcco.objectives._similarities import LogMeanSimilarities, plain_similarities
+
+
+def generator():
+    return torch.Generator().manual_seed(0)
+
+
+def normal(*shape):
+    return torch.randn(shape, generator=generator(), dtype=torch.float64)
+
+
+# ---------------------------------------------------------------------- moments of classes
+
+TASK = torch.tensor([2, 0])
+ENTERING = torch.tensor(
+    [[[1, 0, 1, 0, 0], [0, 1, 0, 1, 0]], [[0, 0, 0, 1, 0], [0, 1, 1, 0, 0]]], dtype=torch.bool
+)  # (2, 2, 5)
+CLASS_WEIGHT = ENTERING * torch.rand(5, generator=generator(), dtype=torch.float64)
+
+
+def moments(outputs, a=None, b=None):
+    return ClassMoments.apply(outputs, a, b, Classes.of(TASK, ENTERING, CLASS_WEIGHT))
+
+
+def literal_moments(outputs, a=None, b=None):
+    rows = []
+    for block, task in enumerate(TASK.tolist()):
+        sums = []
+        means = []
+        for kind, center in enumerate((a, b)):
+            c = 0.0 if center is None else center[task]
+            here = [k for k in range(5) if ENTERING[block, kind, k]]
+            sums.append(sum(CLASS_WEIGHT[block, kind, k] * (outputs[k, task] - c) ** 2 for k in here))
+            means.append(sum(CLASS_WEIGHT[block, kind, k] * outputs[k, task] for k in here))
+        rows.append(torch.stack([*sums, *means] if a is None else [*sums, means[1] - means[0]]))
+    return torch.stack(rows)
+
+
+def test_moments_are_the_literal_sums():
+    outputs, a, b = normal(5, 3), normal(3), normal(3) + 1
+    assert torch.allclose(moments(outputs, a, b), literal_moments(outputs, a, b), rtol=1e-13)
+    assert torch.allclose(moments(outputs), literal_moments(outputs), rtol=1e-13)
+
+
+def test_scores_that_enter_nowhere_may_be_infinite():
+    outputs = normal(5, 3)
+    outputs[4] = torch.inf
+    outputs.requires_grad_()
+    g = moments(outputs)
+    g.sum().backward()
+    assert torch.isfinite(g).all()
+    assert (outputs.grad[4] == 0).all()
+
+
+# ---------------------------------------------------------------------- similarities
+
+POSITION = torch.tensor([3, 0])
+
+
+def log_weight(two_modal):
+    weight = torch.rand(2, 4, generator=generator(), dtype=torch.float64)
+    weight[0, 3] = weight[1, 0] = 0.0
+    return weight.log() if two_modal else weight.log().repeat(1, 2)
+
+
+def similarities(two_modal, normalized):
+    weight = log_weight(two_modal)
+    return lambda outputs: LogMeanSimilarities.apply(outputs, POSITION, weight, 0.3, two_modal, normalized)
+
+
+def literal_similarities(outputs, two_modal, normalized):
+    h = outputs / outputs.norm(dim=2, keepdim=True) if normalized else outputs
+    weight = log_weight(two_modal).exp()
+    rows = []
+    for block, place in enumerate(POSITION.tolist()):
+        row = []
+        for view in range(2):
+            against = [h[k, 1 - view] for k in range(4)] if two_modal else [h[k, v] for v in range(2) for k in range(4)]
+            positive = h[place, 0] @ h[place, 1]
+            terms = [
+                w * ((h[place, view] @ z - positive) / 0.3).exp() for w, z in zip(weight[block], against, strict=True)
+            ]
+            row.append(sum(terms).log())
+        rows.append(torch.stack(row))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+@pytest.mark.parametrize("two_modal", [True, False])
+def test_similarities_are_the_literal_sums(two_modal, normalized):
+    outputs = normal(4, 2, 3)
+    wanted = literal_similarities(outputs, two_modal, normalized)
+    assert torch.allclose(similarities(two_modal, normalized)(outputs), wanted, rtol=1e-13)
+    plain = plain_similarities(outputs, POSITION, log_weight(two_modal), 0.3, two_modal, normalized)
+    assert torch.allclose(plain, wanted, rtol=1e-13)
+
+
+def test_nobody_to_compare_with_is_log_zero_with_gradient_zero():
+    outputs = normal(4, 2, 3).requires_grad_()
+    weight = log_weight(two_modal=True)
+    weight[1] = -torch.inf
+    g = LogMeanSimilarities.apply(outputs, POSITION, weight, 0.3, True, True)
+    assert g[1].tolist() == [ZERO, ZERO]
+    g[1].sum().backward()
+    assert (outputs.grad == 0).all()
+
+
+def test_features_that_are_not_numbers_are_not_hidden():
+    outputs = normal(4, 2, 3)
+    outputs[3] = torch.nan
+    assert similarities(two_modal=True, normalized=True)(outputs)[0].isnan().all()
+
+
+def test_single_precision_gradients_keep_their_digits():
+    exact = normal(4, 2, 3).requires_grad_()
+    single = exact.detach().float().requires_grad_()
+    for outputs in (exact, single):
+        similarities(two_modal=False, normalized=True)(outputs).sum().backward()
+    assert single.grad.dtype == torch.float32
+    assert torch.allclose(single.grad.double(), exact.grad, rtol=1e-5, atol=1e-6)
+
+
+# ---------------------------------------------------------------------- pairs of a query
+
+QUERY = torch.tensor([1, 0, 1, 1, 0, 2])
+OWN = torch.tensor([2, 1, 5])
+
+
+def pairs():
+    found = members_of(QUERY, QUERY[OWN], OWN, most=100)
+    weight = torch.rand(found.place.shape, generator=generator(), dtype=torch.float64).masked_fill(~found.real, 0.0)
+    return QueryPairs(OWN, found.place, weight)
+
+
+def test_members_are_the_items_of_the_query():
+    found = members_of(QUERY, QUERY[OWN], OWN, most=9)
+    items = [sorted(row[mark].tolist()) for row, mark in zip(found.place, found.real, strict=True)]
+    assert items == [[0, 2, 3], [1, 4], [5]]
+    assert found.length.tolist() == [3, 2, 1]
+    assert (found.place[~found.real] == torch.tensor([1, 5, 5])).all()  # rows are filled up by the own item
+    assert found.place.gather(1, found.own.unsqueeze(1)).flatten().tolist() == OWN.tolist()
+    assert members_of(QUERY, QUERY[OWN], OWN, most=8) is None
+
+
+def test_queries_of_one_length_are_not_filled_up():
+    query = torch.tensor([1, 0, 1, 0])
+    own = torch.tensor([3, 0, 1])
+    found = members_of(query, query[own], own, most=100)
+    assert found.real is None
+    assert found.place.tolist() == [[1, 3], [0, 2], [1, 3]]
+    assert found.own.tolist() == [1, 0, 0]
+
+
+def quadratic(hinge):
+    made = pairs()
+    return lambda h: QuadraticMeans.apply(h, made, 0.7, 1.5, hinge)
+
+
+def exponentials():
+    made = pairs()
+    made = made._replace(weight=made.weight.log())
+    return lambda h: LogMeansOfExponentials.apply(h, made)
+
+
+@pytest.mark.parametrize("hinge", [True, False])
+def test_quadratic_means_are_the_literal_sums(hinge):
+    h = normal(6)
+    x = h[pairs().member] - h[OWN].unsqueeze(1) + 0.7
+    wanted = 1.5 * (pairs().weight * (x.clamp(min=0) if hinge else x).square()).sum(1, keepdim=True)
+    assert torch.allclose(quadratic(hinge)(h), wanted, rtol=1e-14)
+
+
+def test_log_means_are_the_literal_sums():
+    h = 100 * normal(6)
+    x = h[pairs().member] - h[OWN].unsqueeze(1)
+    assert torch.allclose(exponentials()(h), (x + pairs().weight.log()).logsumexp(1, keepdim=True), rtol=1e-14)
+
+
+def test_items_without_weight_do_not_set_the_scale():
+    h = torch.tensor([900.0, 0.0, 0.1, -0.2, 0.3, 0.0], dtype=torch.float64)
+    made = pairs()
+    weight = made.weight.masked_fill(made.member == 0, 0.0)
+    g = LogMeansOfExponentials.apply(h, made._replace(weight=weight.log()))
+    assert torch.isfinite(g).all()
+    assert g[0] > -10.0
+
+
+def test_a_row_in_which_nothing_enters_is_log_zero_with_gradient_zero():
+    h = normal(6).requires_grad_()
+    made = pairs()
+    g = LogMeansOfExponentials.apply(h, made._replace(weight=torch.full_like(made.weight, -torch.inf)))
+    assert g.flatten().tolist() == [-torch.inf] * 3
+    g.sum().backward()
+    assert (h.grad == 0).all()
+
+
+# ---------------------------------------------------------------------- derivatives of all of them
+
+CASES = {
+    "moments": (lambda x: moments(x), normal(5, 3)),
+    "moments about centers": (lambda x: moments(x[:5], x[5], x[6]), normal(7, 3)),
+    "two modalities": (similarities(True, True), normal(4, 2, 3)),
+    "two views": (similarities(False, True), normal(4, 2, 3)),
+    "two views of any length": (similarities(False, False), normal(4, 2, 3)),
+    "squared hinge": (quadratic(True), normal(6)),
+    "square": (quadratic(False), normal(6)),
+    "exponentials": (exponentials(), normal(6)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_of_both_orders(name):
+    function, x = CASES[name]
+    assert gradcheck(function, x.clone().requires_grad_())
+    assert gradgradcheck(function, x.clone().requires_grad_())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_forward_mode_equals_backward(name):
+    function, x = CASES[name]
+    change = torch.randn(x.shape, generator=generator(), dtype=torch.float64)
+    with forward_ad.dual_level():
+        product = forward_ad.unpack_dual(function(forward_ad.make_dual(x, change))).tangent
+    jacobian = torch.autograd.functional.jacobian(function, x)
+    wanted = (jacobian * change).flatten(jacobian.dim() - x.dim()).sum(-1)
+    assert torch.allclose(product, wanted, rtol=1e-12)
+
+
+def test_forward_mode_of_a_center_alone():
+    a, b = normal(3), normal(3) + 1
+    outputs = normal(5, 3)
+    with forward_ad.dual_level():
+        product = forward_ad.unpack_dual(moments(outputs, a, forward_ad.make_dual(b, torch.ones_like(b)))).tangent
+    wanted = torch.autograd.functional.jacobian(lambda b: moments(outputs, a, b), b).sum(-1)
+    assert torch.allclose(product, wanted, rtol=1e-12)
