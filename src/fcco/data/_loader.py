@@ -109,12 +109,13 @@ class Loader(EpochLoader):
         self._is_lazy = self.structure.data.source.in_place
 
     def __iter__(self) -> Iterator[Batch]:
+        # An iteration begins with its first batch, not before: trainers make iterators that they never use.
         turn = self._begin_turn()
         self._settle()
+        batches: Iterator[Any] = self._drawn_batches(turn)
         if self._is_lazy:
-            pending: Iterator[Any] = self._pending_batches(turn)
-            return pending
-        return self._drawn_batches(turn)
+            batches = self._pending_batches(turn)
+        yield from batches
 
     def _drawn_batches(self, turn: int) -> Iterator[Batch]:
         plans = self._plans(len(self) - self._step)
