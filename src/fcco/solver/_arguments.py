@@ -66,6 +66,12 @@ def check_parts(objective: Any, optimizer: Any, method: Any) -> None:
     trained = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
     if not trained:
         raise ValueError("objective has no parameter that requires a gradient: nothing to train")
+    complex_ones = [name for name, p in trained if p.is_complex()]
+    if complex_ones:
+        raise ValueError(
+            f"objective has complex parameters, which fcco does not train: {checks.some(complex_ones)}; hold their "
+            "real and imaginary parts (torch.view_as_real) as a real parameter"
+        )
     known = {id(p) for group in optimizer.param_groups for p in group["params"]}
     missing = [name for name, p in trained if id(p) not in known]
     if missing:

@@ -28,6 +28,7 @@ from fcco.solver._state import FixedPlaces, NoPlace
 WARM_UP = 3  # eager steps before a capture: kernels are chosen, and the optimizer makes its state
 MOST = 8  # graphs that are kept
 CAPTURING = {"cuda"}  # devices that have graphs
+TRIALS = 2  # programs that may fail when they are tried out, before steps are taken eagerly for good
 PATIENCE = 8  # graphs for the same inputs, after which something is taken to change all the time
 
 
@@ -97,6 +98,7 @@ class StepCapture:
         self._captures: dict[Any, int] = {}
         self._programs: dict[Any, _Prepared] = {}
         self._impossible: set[Any] = set()  # what cannot be captured, though the next step may be
+        self._failures = 0  # of trials and recordings
         self._pool: Any = None
         self._attempts: list[_Attempt] = []
         self._ahead = _Ahead()
@@ -199,10 +201,12 @@ class StepCapture:
     def _give_up(self, prepared: _Prepared, error: Exception) -> None:
         """The step is to be taken eagerly: this once, or from now on."""
         self._programs.pop(prepared.key, None)
+        self._failures += 1
         if isinstance(error, NoPlace):
             self._impossible.add(prepared.key)  # after a batch of another size, say
-        else:
+        elif prepared.runs > 0 or _is_wait(error) or self._failures > TRIALS:
             self._stop(_sentence(error))
+        # Else the user's own code may have raised: the eager step will say so.
         self.look()
 
     def _is_time_to_look(self, random: Tensor) -> bool:
@@ -412,10 +416,15 @@ def _nothing_waits(device: torch.device) -> Iterator[None]:
         torch.cuda.set_sync_debug_mode(before)
 
 
+def _is_wait(error: Exception) -> bool:
+    """Whether the error is that of :func:`_nothing_waits`."""
+    return "synchroniz" in str(error)
+
+
 def _sentence(error: Exception) -> str:
     """The first line of an error, as the end of a sentence."""
     text = (str(error).splitlines() or [""])[0]
-    if "synchroniz" in text:
+    if _is_wait(error):
         return "a step makes the host wait for the device (by .item(), nonzero, a boolean mask, a copy to the CPU, ...)"
     return f"capturing failed with {type(error).__name__}: {text}"
 

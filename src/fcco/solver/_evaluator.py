@@ -59,7 +59,10 @@ class Evaluator:
         self.places: Places = CopiedPlaces(self)
         # Kept as they were, to tell later whether something was frozen or unfrozen.
         self._trained = [(p, p.requires_grad) for p in objective.parameters()]
-        self._foreign = _foreign_parameters(objective, optimizer)
+        self._optimizer = optimizer
+        self._own = {id(p) for p in objective.parameters()}
+        self._optimized = -1  # how many parameters the optimizer had when it was last looked at
+        self._foreign: list[nn.Parameter] = []
         self._marks: list[Any] = []
         self._forward_mode = objective.forward_mode  # False once an operation without it was met
         self._has_slope = has_slope(objective)
@@ -88,21 +91,23 @@ class Evaluator:
         """Forget all gradients."""
         for p in self.parameters:
             p.grad = None
+        optimized = sum(len(group["params"]) for group in self._optimizer.param_groups)
+        if optimized != self._optimized:  # at first, and after add_param_group
+            self._foreign = _foreign_parameters(self._own, self._optimizer)
+            self._optimized = optimized
         self._marks = [_gradient_mark(p) for p in self._foreign]
 
     def check_foreign_parameters(self) -> None:
-        """Refuse an inner or outer that reaches parameters which the optimizer trains and the objective does not have:
-        their gradients would not be cleared, nor the parameters put back. Checked in the first step."""
+        """Refuse an inner or outer that reaches parameters which the optimizer trains and the objective did not have
+        when the Solver was made: their gradients would not be cleared, nor the parameters put back."""
         reached = [p for p, mark in zip(self._foreign, self._marks, strict=True) if _gradient_mark(p) != mark]
         if reached:
             clear(reached)
             shapes = ", ".join(str(tuple(p.shape)) for p in reached)
             raise ValueError(
                 f"inner or outer uses parameters that the objective does not have, of shapes {shapes}: make them "
-                "attributes of it (of fcco.objective: give them in parameters)"
+                "attributes of it (of fcco.objective: give them in parameters) before the Solver is made"
             )
-        self._foreign = []
-        self._marks = []
 
     # ------------------------------------------------------------------ g and f
 
@@ -375,12 +380,11 @@ def _has_hooks(module: nn.Module) -> bool:
     )
 
 
-def _foreign_parameters(objective: Objective, optimizer: Optimizer) -> list[nn.Parameter]:
-    """What the optimizer trains and the objective does not have."""
-    known = {id(p) for p in objective.parameters()}
+def _foreign_parameters(known: set[int], optimizer: Optimizer) -> list[nn.Parameter]:
+    """What the optimizer trains and is not among the known ones, by their ids."""
     foreign = []
     for group in optimizer.param_groups:
-        foreign += [p for p in group["params"] if p.requires_grad and id(p) not in known]
+        foreign += [p for p in group["params"] if id(p) not in known]
     return foreign
 
 

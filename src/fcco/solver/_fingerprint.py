@@ -69,7 +69,7 @@ def _settings(group: dict[str, Any]) -> tuple[Any, ...]:
     found = []
     for name, value in group.items():
         if name == "params":
-            continue
+            value = len(value)
         if isinstance(value, Tensor):
             value = value.data_ptr()
         found.append((name, value))

@@ -172,6 +172,7 @@ class Program:
         weights = request.rates.weights(starts=False)
         with torch.enable_grad():
             probed = works.engine.probe(request, weights, Transaction())
+        works.evaluator.check_foreign_parameters()
         grads = gradients(works.parameters)
         found = estimate(works.evaluator, grads, weights, fixed.z, probed, works.bounds)
         ok = finite_flag([*grads, *probed.seen, *found.norms]) & running
