@@ -15,7 +15,7 @@ from benchmarks.figures.studies import TUNING_SEED, Progress, Study
 from fcco.lab.figure import Panel, draw
 
 LABELS = {
-    "samples": "samples drawn (m n per full pass of v3, n where it says so)",
+    "samples": "samples drawn (a full pass of v3 counts m n; n where the legend says so)",
     "oracle": "oracle calls: values of g and Jacobians, per sample",
     "seconds": "seconds in steps, with other runs side by side",
     "alone": "seconds in steps, by the time of a step with nothing beside it",
@@ -206,7 +206,7 @@ PROTOCOL = (
     "end; mean ± one standard deviation over {seeds} other seeds."
 )
 DRAWN = (
-    "Drawn is F on a fixed choice of 5,000 training images (all of STL-10), in training mode over batches composed as in "
+    "The curves show F on a fixed choice of 5,000 training images (all of STL-10), in training mode over batches composed as in "
     "training; c = 1, half of a task's samples are positives, SGD with constant step size unless it says otherwise, TF32, no "
     "augmentation. I = m n/(B1 B2); a full pass of v3 is charged m n samples as the paper counts, or n; composed as in training "
     "it costs about 2.2 n m/B1 evaluations here."

@@ -376,7 +376,7 @@ class StepCapture:
             return
         self.reason = reason
         if self._insist:
-            warnings.warn(f"steps are taken eagerly, not captured: {reason}", stacklevel=4)
+            warnings.warn(f"capture=True, but steps are taken eagerly: {reason}", stacklevel=4)
 
 
 def obstacle(works: Works) -> str | None:

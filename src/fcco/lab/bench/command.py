@@ -46,7 +46,7 @@ def run_bench(command: BenchCommand, console: Console) -> Results:
     console = _wide(console)
     parts = chosen(all_parts(quick=command.quick), command.only)
     where = measured_on()
-    console.print(f"torch {where['torch']}, {where['device']}, {where['threads']} threads", highlight=False)
+    console.print(f"torch {where['torch']}, {where['device']}, threads: {where['threads']}", highlight=False)
     missing: dict[str, str] = {}
     for part in parts:
         reason = part.missing()
