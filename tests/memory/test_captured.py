@@ -79,7 +79,7 @@ def test_equal_to_eager(name, refresh, device):
         solver, loader = made(name, device, capture, refresh=refresh)
         runs.append((solver, taken(solver, loader, STEPS)))
     (captured, values), (eager, wanted) = runs
-    assert captured._capture.reason is None
+    assert captured.eager_because is None
     assert captured._capture._programs
     assert values == wanted
     assert_equal(captured, eager)

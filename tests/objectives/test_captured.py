@@ -52,6 +52,6 @@ def test_equal_to_eager(name, method, device):
     for part, value in eager.objective.state_dict().items():
         assert torch.equal(captured.objective.state_dict()[part], value), part
     if method != "output-memory":
-        assert captured._capture.reason is None
+        assert captured.eager_because is None
         assert captured._capture._programs
         assert torch.equal(captured.u(), eager.u())

@@ -79,7 +79,7 @@ CAPTURED = [name for name in TRACKED if name != "scent" and not name.endswith("-
 def test_equal_to_eager(name, device):
     eager, _, wanted = trained(device, fcco.METHODS[name](), False)
     captured, _, values = trained(device, fcco.METHODS[name](), True)
-    assert captured._capture.reason is None
+    assert captured.eager_because is None
     assert values == wanted
     assert_equal(captured, eager)
 
@@ -91,7 +91,7 @@ def test_large_batches_between(warm_up, device, monkeypatch):
     method = fcco.bspiderboost(period=4)
     eager, _, wanted = trained(device, method, False)
     captured, _, values = trained(device, method, True)
-    assert captured._capture.reason is None
+    assert captured.eager_because is None
     assert values == wanted
     assert_equal(captured, eager)
 
@@ -116,7 +116,7 @@ def test_convolutions_in_another_memory_format(device):
         return solver
 
     captured = run(True)
-    assert captured._capture.reason is None
+    assert captured.eager_because is None
     assert_equal(captured, run(False))
 
 
@@ -136,7 +136,7 @@ SCHEDULED = {
 def test_schedules(name, device):
     eager, _, wanted = trained(device, SCHEDULED[name](), False)
     captured, _, values = trained(device, SCHEDULED[name](), True)
-    assert captured._capture.reason is None
+    assert captured.eager_because is None
     if device == "cuda":
         assert values == wanted
         assert_equal(captured, eager)
@@ -158,7 +158,7 @@ def test_optimizers(name, device):
         pytest.skip("capturable=True is for accelerators")
     eager, _, wanted = trained(device, fcco.msvr_v1(), False, optimizer=OPTIMIZERS[name])
     captured, _, values = trained(device, fcco.msvr_v1(), True, optimizer=OPTIMIZERS[name])
-    assert captured._capture.reason is None
+    assert captured.eager_because is None
     assert values == wanted
     assert_equal(captured, eager)
 
@@ -349,7 +349,7 @@ def test_changes_capture_anew(device):
         return solver
 
     captured = run(True)
-    assert captured._capture.reason is None
+    assert captured.eager_because is None
     assert_equal(captured, run(False))
 
 
@@ -408,7 +408,7 @@ def test_optimizers_on_the_host(device):
 def test_silent_under_auto(device):
     objective = Own(0.0).to(device)
     solver = fcco.Solver(objective, torch.optim.Adam(objective.parameters()), fcco.sox(), capture="auto")
-    assert solver._capture.reason is not None
+    assert solver.eager_because is not None
 
 
 def test_single_point_and_uniform(device):

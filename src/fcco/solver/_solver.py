@@ -522,6 +522,13 @@ class Solver:
         self.state.charge(samples, oracle)
 
     @property
+    def eager_because(self) -> str | None:
+        """Why steps are taken eagerly although ``capture`` asked for graphs; None: they are captured, or none was asked."""
+        if self._capture is None:
+            return None
+        return self._capture.reason
+
+    @property
     def correction_share(self) -> float | None:
         """rho: above 0.5 MSVR's correction does harm; None: not known (yet), or another tracker."""
         watch = getattr(self.state.engine, "watch", None)
