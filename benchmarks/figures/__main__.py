@@ -33,6 +33,10 @@ from benchmarks.figures.timing import measure, read_times, with_alone_seconds
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
+    needs_data = options.command in ("prepare", "run", "time") and not options.quick
+    if needs_data and not os.path.isdir(os.environ.get("FCCO_DATA", "")):
+        print("figures: FCCO_DATA must name the folder that holds the data sets", file=sys.stderr)
+        return 2
     if options.command == "prepare":
         for path in prepare(Path(os.environ["FCCO_DATA"])):
             print(path)

@@ -313,8 +313,8 @@ def macro_auroc(h: Tensor, y: Tensor) -> float:
         if count in (0, len(y)):
             continue
         ordered = column.sort().values
-        below = torch.searchsorted(ordered, column)
-        up_to = torch.searchsorted(ordered, column, right=True)
+        below = torch.searchsorted(ordered, column.contiguous())
+        up_to = torch.searchsorted(ordered, column.contiguous(), right=True)
         ranks = (below + up_to + 1).double() / 2  # from 1, the mean over ties
         wins = ranks[positive].sum() - count * (count + 1) / 2
         found.append(float(wins) / (count * (len(y) - count)))

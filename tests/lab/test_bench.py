@@ -200,7 +200,7 @@ def test_a_quick_run_writes_its_figures(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(argv) == 0
     shown = capsys.readouterr().out
     assert "left out: mlp: needs a CUDA device" in shown
-    assert "It must hold" in shown
+    assert "It must hold" not in shown  # the figures of a quick run mean nothing
     written = json.loads(out.read_text())
     assert set(written) == {"environment", "left_out", "rows", "verdicts"}
     assert written["left_out"] == {"mlp": "needs a CUDA device"}
@@ -248,3 +248,10 @@ def test_what_is_wrong_is_said_in_one_line(argv: list[str], expected: str, capsy
     error = capsys.readouterr().err
     assert expected in error
     assert error.count("\n") == 1
+
+
+def test_a_file_that_cannot_be_written_is_refused_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--quick", "--only", "tiny", "--out", str(tmp_path)]) == 2
+    captured = capsys.readouterr()
+    assert f"{tmp_path} is a folder" in captured.err
+    assert "SOX" not in captured.out

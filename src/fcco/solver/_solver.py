@@ -523,7 +523,7 @@ class Solver:
 
     @property
     def eager_because(self) -> str | None:
-        """Why steps are taken eagerly although ``capture`` asked for graphs; None: they are captured, or none was asked."""
+        """Why steps are taken eagerly although ``capture`` asked for graphs; None: there is no reason."""
         if self._capture is None:
             return None
         return self._capture.reason

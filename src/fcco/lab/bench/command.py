@@ -43,6 +43,7 @@ def run_bench(command: BenchCommand, console: Console) -> Results:
     """Run it; returns all rows."""
     if not command.seconds > 0.0:
         raise LabError(f"--seconds must be > 0, got {command.seconds:g}")
+    _check_out(command.out)
     console = _wide(console)
     parts = chosen(all_parts(quick=command.quick), command.only)
     where = measured_on()
@@ -61,9 +62,20 @@ def run_bench(command: BenchCommand, console: Console) -> Results:
             _show(rows, results, console)
             _write(command.out, where, missing, results, about(verdicts(results), parts))
     found = about(verdicts(results), parts)
-    console.print(verdict_table(found))
+    if not command.quick:  # whose figures mean nothing
+        console.print(verdict_table(about(found, [part for part in parts if part.name not in missing])))
     _write(command.out, where, missing, results, found)
     return results
+
+
+def _check_out(path: Path | None) -> None:
+    """Refuse a file that cannot be written before anything is measured."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise LabError(f"--out must name a file, and {path} is a folder")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def budgets(parts: Sequence[Part], command: BenchCommand) -> list[tuple[Part, Budget]]:
@@ -124,6 +136,4 @@ def _write(
         "rows": [row.as_json() for row in results.rows.values()],
         "verdicts": [verdict.as_json() for verdict in found],
     }
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, content)
