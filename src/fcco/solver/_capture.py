@@ -177,13 +177,20 @@ class StepCapture:
         if not self._attempts:
             self._begin_window()
         random = self._random.get_state()
-        try:
-            with uninterrupted():
+        # A Ctrl-C waits until the host has counted what the device was told to do: else the two count apart for ever.
+        with uninterrupted():
+            try:
                 self._run(prepared, data)
-        except Exception as error:
-            self._give_up(prepared, error)
-            return None
-        program = prepared.program
+            except Exception as error:
+                self._give_up(prepared, error)
+                return None
+            report = self._counted(prepared.program, data, random)
+            if self._is_time_to_look(random):
+                self.look()
+        return report
+
+    def _counted(self, program: Program, data: tuple[Any, ...], random: Tensor) -> Report:
+        """The report of a replay, which counts as an attempt from here on."""
         attempt = _Attempt(program, (), random, program.ring.reader(len(self._attempts)))
         if is_pending(data):
             attempt.data = data
@@ -191,10 +198,7 @@ class StepCapture:
         self._ahead.steps += 1
         self._ahead.samples += program.samples
         self._ahead.oracle = self._ahead.oracle.plus(program.oracle)
-        report = self._report(attempt)
-        if self._is_time_to_look(random):
-            self.look()
-        return report
+        return self._report(attempt)
 
     def _give_up(self, prepared: _Prepared, error: Exception) -> None:
         """The step is to be taken eagerly: this once, or from now on."""
@@ -293,6 +297,11 @@ class StepCapture:
         """
         if not self._attempts:
             return
+        # Ctrl-C mostly comes while the host waits here: what the device has done must be counted first.
+        with uninterrupted():
+            self._look()
+
+    def _look(self) -> None:
         attempts = self._attempts
         self._attempts = []
         self._ahead = _Ahead()
@@ -307,7 +316,7 @@ class StepCapture:
             program.ring.retire()
         if reading.stopped_at is not None:
             self._raise(attempts[reading.stopped_at])
-        self._works.engine.after_step(state.t, stacklevel=5)
+        self._works.engine.after_step(state.t, stacklevel=6)
 
     def _count(self, attempt: _Attempt, taken: bool) -> None:
         state = self._works.read()
