@@ -92,3 +92,77 @@ def test_ctrl_c_while_the_host_waits_loses_no_count(monkeypatch: pytest.MonkeyPa
     with pytest.raises(KeyboardInterrupt):
         run.wait()
     assert run.t == 10
+
+
+@pytest.mark.parametrize("method", [fcco.soap(), fcco.sox()])
+def test_a_state_from_before_the_first_step_is_gone_on_from_as_eagerly(method: fcco.Method) -> None:
+    runs = []
+    for capture in (False, True):
+        run = solver(capture, method)
+        start = run.state_dict()
+        for drawn in draws(8):
+            run.step(*drawn)
+        run.load_state_dict(start)
+        for drawn in draws(12):
+            run.step(*drawn)
+        runs.append(run)
+    assert torch.equal(weights(runs[0]), weights(runs[1]))
+
+
+def test_an_optimizer_whose_first_steps_are_skipped_starts_as_eagerly() -> None:
+    runs = []
+    for capture in (False, True):
+        run = solver(capture, fcco.soap(), nonfinite="skip")
+        for number, (index, x) in enumerate(draws(12)):
+            if number < 5:
+                x = x * torch.nan
+            run.step(index, x)
+        runs.append(run)
+    assert runs[1].skipped == 5
+    assert torch.equal(weights(runs[0]), weights(runs[1]))
+
+
+class Counting(torch.optim.Optimizer):
+    """Counts its steps on the host."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.05})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for p in self.param_groups[0]["params"]:
+            self.state[p]["step"] = self.state[p].get("step", 0) + 1
+            p.sub_(0.05 / self.state[p]["step"] * p.grad)
+
+
+def test_a_trial_that_fails_counts_nothing_in_the_optimizer() -> None:
+    runs = []
+    for capture in (False, "auto"):
+        objective = Squares()
+        run = fcco.Solver(objective, Counting(objective.parameters()), fcco.sox(), capture=capture)
+        # Sizes that alternate: the rows of the last step have no place, and every trial fails.
+        for one, other in zip(draws(8), draws(8, size=3), strict=True):
+            run.step(*one)
+            run.step(*other)
+        runs.append(run)
+    assert torch.equal(weights(runs[0]), weights(runs[1]))
+
+
+def test_the_output_memory_goes_on_from_a_loaded_state_as_eagerly() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 3, generator=generator, dtype=torch.float64)
+    y = (torch.arange(60).unsqueeze(1) % torch.tensor([2, 3])) == 0
+    ends = []
+    for capture in (False, True):
+        torch.manual_seed(0)
+        objective = fcco.objectives.MultiTaskAUC(nn.Linear(3, 2).double(), fcco.data.Tasks(x, y.double()))
+        optimizer = torch.optim.SGD(objective.parameters(), lr=0.1)
+        run = fcco.Solver(objective, optimizer, fcco.output_memory(refresh=6), capture=capture)
+        loader = run.loader(2, 6, steps_per_epoch=40)
+        for number, batch in enumerate(loader):
+            if number == 30:
+                run.load_state_dict(run.state_dict())  # the first step after it is tried in vain
+            run.step(batch)
+        ends.append(run.state_dict()["state"]["engine"])
+    for name in ("staleness", "values", "written"):
+        assert torch.equal(ends[0][name], ends[1][name]), name

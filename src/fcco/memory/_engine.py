@@ -228,6 +228,12 @@ class MemoryEngine(Engine):
     def is_due_after(self, t: int) -> bool:
         return t - self.state.refreshed >= self.state.period
 
+    def written_in_place(self) -> list[Tensor]:
+        table = self.state.table
+        if table is None:
+            return []
+        return [table.values, table.written]
+
     def begin_capture(self, t: int) -> None:
         if self.state.clock is None:
             assert self.state.table is not None

@@ -128,6 +128,8 @@ class StepCapture:
         if self._works.engine.obstacle() is not None:
             return False  # for now: a form may come to fixed shapes later
         t = self.steps() + 1
+        if t == 1:
+            return False  # z and the optimizer's state come with the first step that is taken
         if not self._works.engine.is_due(t):
             return True
         self.look()  # with steps that were skipped it may not be due yet
@@ -257,7 +259,9 @@ class StepCapture:
         randomness = works.evaluator.module_state.randomness
         before = randomness.capture()
         numbers = _numbers_of(works)
+        entries = _entries_of(works)
         tensors = [*works.parameters, *works.optimizer_tensors(), *self._places.tensors()]
+        tensors += works.engine.written_in_place()
         tensors += [place.value for place in works.evaluator.module_state.buffers()]
         copies = [tensor.detach().clone() for tensor in tensors]
         grads = [p.grad for p in works.parameters]
@@ -270,6 +274,7 @@ class StepCapture:
                 torch._foreach_copy_(tensors, copies)
             for p, gradient in zip(works.parameters, grads, strict=True):
                 p.grad = gradient
+            _restore_entries(works, entries)
             randomness.restore(before)
             raise
         self._check_host(before, numbers)
@@ -439,6 +444,29 @@ def _numbers_of(works: Works) -> list[Any]:
             elif value.device != works.evaluator.device:
                 found.append((name, value.tolist()))
     return found
+
+
+def _entries_of(works: Works) -> dict[Any, dict[str, Any]]:
+    """The optimizer's state: numbers and tensors of the host as they are, those of the device by reference."""
+    found: dict[Any, dict[str, Any]] = {}
+    for p, entries in works.optimizer.state.items():
+        found[p] = {}
+        for name, value in entries.items():
+            if isinstance(value, Tensor) and value.device != works.evaluator.device:
+                value = value.clone()
+            found[p][name] = value
+    return found
+
+
+def _restore_entries(works: Works, before: dict[Any, dict[str, Any]]) -> None:
+    """Put that back: what a trial made is dropped, and what it counted on the host is taken back."""
+    state = works.optimizer.state
+    for p in list(state):
+        if p not in before:
+            del state[p]
+    for p, entries in before.items():
+        state[p].clear()
+        state[p].update(entries)
 
 
 def _is_same(before: Any, after: Any) -> bool:
