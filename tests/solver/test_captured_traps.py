@@ -166,3 +166,17 @@ def test_the_output_memory_goes_on_from_a_loaded_state_as_eagerly() -> None:
         ends.append(run.state_dict()["state"]["engine"])
     for name in ("staleness", "values", "written"):
         assert torch.equal(ends[0][name], ends[1][name]), name
+
+
+def test_every_table_that_is_loaded_has_graphs_of_its_own() -> None:
+    x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
+    objective = fcco.objectives.PartialAUC(nn.Linear(3, 1), fcco.data.Points(x, torch.arange(12) % 2))
+    run = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.1), fcco.output_memory(), capture=True)
+    for batch in run.loader(2, 2, steps_per_epoch=2):
+        run.step(batch)
+    state = run.state_dict()
+    found = set()
+    for _ in range(20):
+        run.load_state_dict(state)
+        found.add(run._engine.fingerprint())
+    assert len(found) == 20

@@ -241,7 +241,10 @@ class MemoryEngine(Engine):
 
     def fingerprint(self) -> Any:
         table = self.state.table
-        return id(table), table is not None and table.complete
+        if table is None:
+            return None
+        # Not its id: a table made later may get the same one, and graphs know the addresses of this one.
+        return table.number, table.complete
 
     # ------------------------------------------------------------------ the whole table
 
