@@ -228,6 +228,12 @@ class MemoryEngine(Engine):
     def is_due_after(self, t: int) -> bool:
         return t - self.state.refreshed >= self.state.period
 
+    def written_in_place(self) -> list[Tensor]:
+        table = self.state.table
+        if table is None:
+            return []
+        return [table.values, table.written]
+
     def begin_capture(self, t: int) -> None:
         if self.state.clock is None:
             assert self.state.table is not None
@@ -235,7 +241,10 @@ class MemoryEngine(Engine):
 
     def fingerprint(self) -> Any:
         table = self.state.table
-        return id(table), table is not None and table.complete
+        if table is None:
+            return None
+        # Not its id: a table made later may get the same one, and graphs know the addresses of this one.
+        return table.number, table.complete
 
     # ------------------------------------------------------------------ the whole table
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
+
+_numbers = itertools.count()
 
 
 class Entries(NamedTuple):
@@ -49,6 +52,7 @@ class OutputTable:
     Attributes:
         complete: whether all of those counted were written, as far as the host knows: it learns so where it waits for
             the device anyway (:meth:`recount`). Until then masks say who was seen, and are always right.
+        number: of this table, which no other one has had.
 
     Example:
         >>> table = OutputTable.empty(3, (), like=torch.zeros(0))
@@ -61,6 +65,7 @@ class OutputTable:
         self.values = values
         self.written = written
         self.counted = counted
+        self.number = next(_numbers)
         self.complete = False
         self.recount()
 

@@ -130,6 +130,8 @@ class StepCapture:
         if self._works.engine.obstacle() is not None:
             return False  # for now: a form may come to fixed shapes later
         t = self.steps() + 1
+        if t == 1:
+            return False  # z and the optimizer's state come with the first step that is taken
         if not self._works.engine.is_due(t):
             return True
         self.look()  # with steps that were skipped it may not be due yet
@@ -179,13 +181,20 @@ class StepCapture:
         if not self._attempts:
             self._begin_window()
         random = self._random.get_state()
-        try:
-            with uninterrupted():
+        # A Ctrl-C waits until the host has counted what the device was told to do: else the two count apart for ever.
+        with uninterrupted():
+            try:
                 self._run(prepared, data)
-        except Exception as error:
-            self._give_up(prepared, error)
-            return None
-        program = prepared.program
+            except Exception as error:
+                self._give_up(prepared, error)
+                return None
+            report = self._counted(prepared.program, data, random)
+            if self._is_time_to_look(random):
+                self.look()
+        return report
+
+    def _counted(self, program: Program, data: tuple[Any, ...], random: Tensor) -> Report:
+        """The report of a replay, which counts as an attempt from here on."""
         attempt = _Attempt(program, (), random, program.ring.reader(len(self._attempts)))
         if is_pending(data):
             attempt.data = data
@@ -193,10 +202,7 @@ class StepCapture:
         self._ahead.steps += 1
         self._ahead.samples += program.samples
         self._ahead.oracle = self._ahead.oracle.plus(program.oracle)
-        report = self._report(attempt)
-        if self._is_time_to_look(random):
-            self.look()
-        return report
+        return self._report(attempt)
 
     def _give_up(self, prepared: _Prepared, error: Exception) -> None:
         """The step is to be taken eagerly: this once, or from now on."""
@@ -257,7 +263,9 @@ class StepCapture:
         randomness = works.evaluator.module_state.randomness
         before = randomness.capture()
         numbers = _numbers_of(works)
+        entries = _entries_of(works)
         tensors = [*works.parameters, *works.optimizer_tensors(), *self._places.tensors()]
+        tensors += works.engine.written_in_place()
         tensors += [place.value for place in works.evaluator.module_state.buffers()]
         copies = [tensor.detach().clone() for tensor in tensors]
         grads = [p.grad for p in works.parameters]
@@ -270,6 +278,7 @@ class StepCapture:
                 torch._foreach_copy_(tensors, copies)
             for p, gradient in zip(works.parameters, grads, strict=True):
                 p.grad = gradient
+            _restore_entries(works, entries)
             randomness.restore(before)
             raise
         self._check_host(before, numbers)
@@ -297,6 +306,11 @@ class StepCapture:
         """
         if not self._attempts:
             return
+        # Ctrl-C mostly comes while the host waits here: what the device has done must be counted first.
+        with uninterrupted():
+            self._look()
+
+    def _look(self) -> None:
         attempts = self._attempts
         self._attempts = []
         self._ahead = _Ahead()
@@ -311,7 +325,7 @@ class StepCapture:
             program.ring.retire()
         if reading.stopped_at is not None:
             self._raise(attempts[reading.stopped_at])
-        self._works.engine.after_step(state.t, stacklevel=5)
+        self._works.engine.after_step(state.t, stacklevel=6)
 
     def _count(self, attempt: _Attempt, taken: bool) -> None:
         state = self._works.read()
@@ -439,6 +453,29 @@ def _numbers_of(works: Works) -> list[Any]:
             elif value.device != works.evaluator.device:
                 found.append((name, value.tolist()))
     return found
+
+
+def _entries_of(works: Works) -> dict[Any, dict[str, Any]]:
+    """The optimizer's state: numbers and tensors of the host as they are, those of the device by reference."""
+    found: dict[Any, dict[str, Any]] = {}
+    for p, entries in works.optimizer.state.items():
+        found[p] = {}
+        for name, value in entries.items():
+            if isinstance(value, Tensor) and value.device != works.evaluator.device:
+                value = value.clone()
+            found[p][name] = value
+    return found
+
+
+def _restore_entries(works: Works, before: dict[Any, dict[str, Any]]) -> None:
+    """Put that back: what a trial made is dropped, and what it counted on the host is taken back."""
+    state = works.optimizer.state
+    for p in list(state):
+        if p not in before:
+            del state[p]
+    for p, entries in before.items():
+        state[p].clear()
+        state[p].update(entries)
 
 
 def _is_same(before: Any, after: Any) -> bool:

@@ -191,6 +191,10 @@ class Engine(ABC):
         """What a captured step depends on besides the record's tensors, as something that can be compared."""
         return None
 
+    def written_in_place(self) -> list[Tensor]:
+        """What a step writes in place besides the record's tensors that have places."""
+        return []
+
     def begin_capture(self, t: int) -> None:
         """The steps after t are captured: what the host counted is counted on the device."""
         return None
