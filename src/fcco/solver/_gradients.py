@@ -45,32 +45,32 @@ def gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
 
 def all_finite(tensors: list[Tensor]) -> bool:
     """Whether every number of every tensor is finite (a device waits for the answer, once)."""
-    elsewhere: dict[torch.dtype, list[Tensor]] = {}
-    small: list[Tensor] = []
-    large: list[Tensor] = []
+    here: list[Tensor] = []
+    elsewhere: list[Tensor] = []
     for tensor in tensors:
-        if not tensor.is_floating_point():
+        if not tensor.is_floating_point() or not tensor.numel():
             continue
-        size = tensor.numel()
-        if not size:
-            continue
-        if not tensor.is_cpu:
-            elsewhere.setdefault(tensor.dtype, []).append(tensor)
-        elif size <= _SMALL:
+        if tensor.is_cpu:
+            here.append(tensor)
+        else:
+            elsewhere.append(tensor)
+    if not _all_finite_here(here):
+        return False
+    return not elsewhere or bool(finite_flag(elsewhere))
+
+
+def _all_finite_here(tensors: list[Tensor]) -> bool:
+    """The same on the CPU, where a sum of each is the fastest test, and small ones are summed together."""
+    small: list[Tensor] = []
+    alone: list[Tensor] = []
+    for tensor in tensors:
+        if tensor.numel() <= _SMALL:
             small.append(tensor)
         else:
-            large.append(tensor)
+            alone.append(tensor)
     if small and not _has_finite_sum(torch._utils._flatten_dense_tensors(small)):
-        large += small
-    for tensor in large:
-        if not _has_finite_sum(tensor) and not bool(torch.isfinite(tensor).all()):
-            return False
-    if not elsewhere:
-        return True
-    largest: list[Tensor] = []
-    for group in elsewhere.values():
-        largest += torch._foreach_norm(group, math.inf)  # one kernel for all, where a sum each would be one per tensor
-    return bool(torch.isfinite(torch.stack([norm.double() for norm in largest])).all())
+        alone += small
+    return all(_has_finite_sum(tensor) or bool(torch.isfinite(tensor).all()) for tensor in alone)
 
 
 def finite_flag(tensors: Sequence[Tensor]) -> Tensor:
@@ -81,6 +81,7 @@ def finite_flag(tensors: Sequence[Tensor]) -> Tensor:
             by_dtype.setdefault(tensor.dtype, []).append(tensor)
     flags = []
     for group in by_dtype.values():
+        # One kernel for all, where a sum of each would be one per tensor.
         largest = torch.stack(torch._foreach_norm(group, math.inf))
         flags.append(torch.isfinite(largest).all())
     return torch.stack(flags).all()
