@@ -192,9 +192,7 @@ class Loader(EpochLoader):
     # ------------------------------------------------------------------ resuming
 
     def _stream_state(self) -> dict[str, Any]:
-        if self._pending is not None:
-            self._pending.settle()
-            self._random = self._generator.get_state()
+        self._settle()
         return {"batches": self._batches, "random": gather_objects(self._random.clone())}
 
     def _load_stream(self, state: dict[str, Any]) -> None:
