@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -45,7 +46,6 @@ class _Attempt:
     program: Program
     data: tuple[Any, ...]
     random: Tensor
-    rows: Rows
     counts: Counts | None = None  # None: the host has not looked yet
 
 
@@ -63,9 +63,8 @@ class _Prepared:
 @final
 @dataclass
 class _Ahead:
-    """What attempts will have counted, if all of them are taken."""
+    """What the attempts since the last look will have cost, if all of them are taken."""
 
-    steps: int = 0
     samples: int = 0
     oracle: Oracle = field(default_factory=Oracle)
 
@@ -93,8 +92,8 @@ class StepCapture:
         self._places = FixedPlaces(device)
         self._clock = Clock(device, skips=works.skips)
         self._fingerprint = Fingerprint(works)
-        self._warm: dict[Any, int] = {}
-        self._captures: dict[Any, int] = {}
+        self._eager_steps: Counter[Any] = Counter()  # by the layout of their data
+        self._captures: Counter[Any] = Counter()  # likewise
         self._programs: dict[Any, _Prepared] = {}
         self._impossible: set[Any] = set()  # what cannot be captured, though the next step may be
         self._pool: Any = None
@@ -127,8 +126,7 @@ class StepCapture:
             return False
         if self._works.engine.obstacle() is not None:
             return False  # for now: a form may come to fixed shapes later
-        t = self.steps() + 1
-        if not self._works.engine.is_due(t):
+        if not self._works.engine.is_due(self.steps() + 1):
             return True
         self.look()  # with steps that were skipped it may not be due yet
         return not self._works.engine.is_due(self.steps() + 1)
@@ -138,8 +136,8 @@ class StepCapture:
         if isinstance(data[0], Batch) and data[0].index is None and data[0].probability is None:
             return None  # blocks are found in the data, and their number varies
         shape = layout(data)
-        if self._warm.get(shape, 0) < WARM_UP:
-            self._warm[shape] = self._warm.get(shape, 0) + 1
+        if self._eager_steps[shape] < WARM_UP:
+            self._eager_steps[shape] += 1
             return None
         if not self._attempts:
             self._works.engine.begin_capture(self._works.read().t)
@@ -151,7 +149,7 @@ class StepCapture:
         found = self._programs.get(key)
         if found is not None:
             return found
-        self._captures[shape] = self._captures.get(shape, 0) + 1
+        self._captures[shape] += 1
         if self._captures[shape] > PATIENCE:
             self._stop(
                 "the learning rate, a constant or an address changes all the time (a learning rate in a tensor, with "
@@ -162,6 +160,7 @@ class StepCapture:
         return self._new_program(key, data)
 
     def _new_program(self, key: Any, data: tuple[Any, ...]) -> _Prepared:
+        """A program for such data; the oldest one makes room for it."""
         while len(self._programs) >= MOST:
             self._programs.pop(next(iter(self._programs)))
         trial = Calls(self._device)
@@ -184,14 +183,16 @@ class StepCapture:
             self._give_up(prepared, error)
             return None
         program = prepared.program
-        attempt = _Attempt(program, (), random, program.ring.reader(len(self._attempts)))
+        # Other data are not held on to: the program's inputs keep a copy of what stopped the run.
+        kept: tuple[Any, ...] = ()
         if is_pending(data):
-            attempt.data = data
+            kept = data
+        attempt = _Attempt(program, kept, random)
+        rows = program.ring.reader(len(self._attempts))
         self._attempts.append(attempt)
-        self._ahead.steps += 1
         self._ahead.samples += program.samples
         self._ahead.oracle = self._ahead.oracle.plus(program.oracle)
-        report = self._report(attempt)
+        report = self._report(attempt, rows)
         if self._is_time_to_look(random):
             self.look()
         return report
@@ -286,7 +287,7 @@ class StepCapture:
     # ------------------------------------------------------------------ looking
 
     def look(self) -> None:
-        """Let the host catch up with the device (which waits).
+        """Let the host catch up with the device, for which it waits.
 
         Raises:
             NonFiniteError: where a step was not finite; the solver is then as it was before that step.
@@ -297,13 +298,14 @@ class StepCapture:
         self._attempts = []
         self._ahead = _Ahead()
         reading = self._clock.read(len(attempts))
+        # What comes after an attempt that stopped the run has done nothing.
         for attempt, taken in zip(attempts, reading.taken, strict=False):
             self._count(attempt, taken)
         state = self._works.read()
         for attempt in attempts[len(reading.taken) :]:
-            attempt.counts = _counts(state, skipped=True)
+            attempt.counts = state.counts(skipped=True)
         self._works.engine.read_device()
-        for program in {id(attempt.program): attempt.program for attempt in attempts}.values():
+        for program in dict.fromkeys(attempt.program for attempt in attempts):
             program.ring.retire()
         if reading.stopped_at is not None:
             self._raise(attempts[reading.stopped_at])
@@ -318,7 +320,7 @@ class StepCapture:
             state.samples += attempt.program.samples
             state.skipped += 1
             self._random.set_state(attempt.random)
-        attempt.counts = _counts(state, skipped=not taken)
+        attempt.counts = state.counts(skipped=not taken)
 
     def _raise(self, attempt: _Attempt) -> None:
         """Find out by an eager replay what was wrong, with the random numbers of the step that failed."""
@@ -334,27 +336,23 @@ class StepCapture:
     def steps(self) -> int:
         """t, if every attempt is taken."""
         t: int = self._works.read().t
-        return t + self._ahead.steps
+        return t + len(self._attempts)
 
     def counts(self) -> Counts:
         """The solver's counts; where steps may be skipped the host looks first."""
         if self._works.skips:
             self.look()
-        known = _counts(self._works.read(), skipped=False)
-        ahead = self._ahead
-        return Counts(
-            known.step + ahead.steps, known.samples + ahead.samples, known.oracle.plus(ahead.oracle), skipped=False
-        )
+        known: Counts = self._works.read().counts()
+        samples = known.samples + self._ahead.samples
+        return Counts(self.steps(), samples, known.oracle.plus(self._ahead.oracle), skipped=False)
 
-    def _report(self, attempt: _Attempt) -> Report:
-        rows = attempt.rows
-
+    def _report(self, attempt: _Attempt, rows: Rows) -> Report:
         def looked_at() -> Counts:
             self.look()
             assert attempt.counts is not None
             return attempt.counts
 
-        def read(name: str) -> Any:
+        def read(name: str) -> Tensor | None:
             if looked_at().skipped:
                 return None
             return rows.get(name)
@@ -390,10 +388,6 @@ def obstacle(works: Works) -> str | None:
         if group.get("capturable", True) is False:
             return f"{type(works.optimizer).__name__} needs capturable=True"
     return works.engine.obstacle()
-
-
-def _counts(state: Any, *, skipped: bool) -> Counts:
-    return Counts(state.t, state.samples, Oracle(state.g_calls, state.j_calls, state.jvp_calls), skipped)
 
 
 @contextmanager
@@ -434,10 +428,15 @@ def _numbers_of(works: Works) -> list[Any]:
 
 def _is_same(before: Any, after: Any) -> bool:
     """Whether two random states are equal: tensors, arrays, tuples and dicts of them."""
+    if before is after:
+        return True
     if isinstance(before, Tensor):
         return torch.equal(before, after)
     if isinstance(before, (list, tuple)):
         return all(_is_same(one, other) for one, other in zip(before, after, strict=True))
     if isinstance(before, dict):
         return all(_is_same(value, after[name]) for name, value in before.items())
-    return bool(before is after or (before == after if not hasattr(before, "shape") else (before == after).all()))
+    equal = before == after
+    if hasattr(equal, "all"):  # of arrays
+        return bool(equal.all())
+    return bool(equal)
