@@ -112,6 +112,7 @@ class Loader(EpochLoader):
         turn = self._begin_turn()
         self._settle()
         if self._is_lazy:
+            # Not typed: what stands for a batch has all of its attributes.
             pending: Iterator[Any] = self._pending_batches(turn)
             return pending
         return self._drawn_batches(turn)

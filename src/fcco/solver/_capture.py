@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -30,12 +30,6 @@ WARM_UP = 3  # eager steps before a capture: kernels are chosen, and the optimiz
 MOST = 8  # graphs that are kept
 CAPTURING = {"cuda"}  # devices that have graphs
 PATIENCE = 8  # graphs for the same inputs, after which something is taken to change all the time
-
-
-class EagerReplay(Protocol):
-    """Takes the step of some data eagerly, to find out what is wrong with it, and drops it."""
-
-    def __call__(self, data: tuple[Any, ...]) -> None: ...
 
 
 @final
@@ -78,11 +72,11 @@ class StepCapture:
 
     Args:
         works: the solver's parts.
-        replay_eagerly: finds out what is wrong with a step.
+        replay_eagerly: takes the step of some data eagerly, to find out what is wrong with it, and drops it.
         insist: whether the user asked for captured steps, and is told where they cannot be had.
     """
 
-    def __init__(self, works: Works, replay_eagerly: EagerReplay, *, insist: bool) -> None:
+    def __init__(self, works: Works, replay_eagerly: Callable[[tuple[Any, ...]], None], *, insist: bool) -> None:
         self._works = works
         self._replay_eagerly = replay_eagerly
         self._insist = insist

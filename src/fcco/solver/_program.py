@@ -129,7 +129,7 @@ class Program:
 
     def record_with(self, recording: Recording) -> None:
         """Have the program recorded; what draws apart from the main stream is the recording's from here on."""
-        self._elsewhere.random = recording
+        self._elsewhere.recording = recording
         recording.record(self.run)
 
     def _known_ratio(self) -> float:
