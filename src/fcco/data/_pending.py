@@ -90,7 +90,7 @@ class PendingBatch(LazyBatch):
             self._batch = self.draw(self.generator)
         return self._batch
 
-    def settle(self) -> None:
+    def ensure_drawn(self) -> None:
         """Draw it, where nobody has: the stream goes on behind it."""
         if not self.is_drawn:
             self.batch()
@@ -133,7 +133,7 @@ class PlannedBatch(LazyBatch):
         return f"PlannedBatch({len(self)} examples)"
 
 
-def settled(value: Any) -> Any:
+def as_batch(value: Any) -> Any:
     """A batch that is still to come as the batch that it stands for; anything else as it is."""
     if isinstance(value, LazyBatch):
         return value.batch()

@@ -136,7 +136,7 @@ class StepCapture:
         if not self._attempts:
             self._works.engine.begin_capture(self._works.read().t)
         # Values that an eager step put elsewhere are copied to the places that graphs know.
-        self._places.settle(self._works.read())
+        self._places.move_in(self._works.read())
         key = (shape, self._fingerprint.take(), self._places.used())
         if key in self._impossible:
             return None

@@ -21,7 +21,7 @@ from fcco._support.module_state import Snapshot
 from fcco._support.parallel import gather_objects, rank_and_world
 from fcco._support.sharded import copies, joined, parts, spread
 from fcco.data._epochs import EpochLoader
-from fcco.data._pending import settled
+from fcco.data._pending import as_batch
 from fcco.methods import Method
 from fcco.methods._rates import Rates, fits_device, split_numbers, step_numbers, varies
 from fcco.methods.estimators import Weights
@@ -304,7 +304,7 @@ class Solver:
         self._check_idle()
         self._look()
         self._evaluator.check_trained()
-        data = tuple(settled(item) for item in data)
+        data = tuple(as_batch(item) for item in data)
         self._is_pending = True
         try:
             # A Ctrl-C waits until the step is taken: the loader has handed its batch out. A second one drops the step.

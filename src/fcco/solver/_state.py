@@ -204,7 +204,7 @@ class FixedPlaces:
         return found
 
     @torch.no_grad()
-    def settle(self, record: Any) -> None:
+    def move_in(self, record: Any) -> None:
         """Move the record's tensors to their places: values are copied, and the record refers to the places."""
         # A step may have handed one field's tensor to another, whose place is about to be written.
         self._owners = {id(place): key[0] for key, place in self._tensors.items()}
