@@ -45,32 +45,26 @@ def gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
 
 def all_finite(tensors: list[Tensor]) -> bool:
     """Whether every number of every tensor is finite (a device waits for the answer, once)."""
-    here: list[Tensor] = []
+    small: list[Tensor] = []
+    large: list[Tensor] = []
     elsewhere: list[Tensor] = []
     for tensor in tensors:
-        if not tensor.is_floating_point() or not tensor.numel():
+        size = tensor.numel()
+        if not size or not tensor.is_floating_point():
             continue
-        if tensor.is_cpu:
-            here.append(tensor)
-        else:
+        if not tensor.is_cpu:
             elsewhere.append(tensor)
-    if not _all_finite_here(here):
-        return False
-    return not elsewhere or bool(finite_flag(elsewhere))
-
-
-def _all_finite_here(tensors: list[Tensor]) -> bool:
-    """The same on the CPU, where a sum of each is the fastest test, and small ones are summed together."""
-    small: list[Tensor] = []
-    alone: list[Tensor] = []
-    for tensor in tensors:
-        if tensor.numel() <= _SMALL:
+        elif size <= _SMALL:
             small.append(tensor)
         else:
-            alone.append(tensor)
+            large.append(tensor)
+    # Small ones are summed together; where that sum is not finite, each decides for itself.
     if small and not _has_finite_sum(torch._utils._flatten_dense_tensors(small)):
-        alone += small
-    return all(_has_finite_sum(tensor) or bool(torch.isfinite(tensor).all()) for tensor in alone)
+        large += small
+    for tensor in large:
+        if not _is_finite(tensor):
+            return False
+    return not elsewhere or bool(finite_flag(elsewhere))
 
 
 def finite_flag(tensors: Sequence[Tensor]) -> Tensor:
@@ -85,6 +79,11 @@ def finite_flag(tensors: Sequence[Tensor]) -> Tensor:
         largest = torch.stack(torch._foreach_norm(group, math.inf))
         flags.append(torch.isfinite(largest).all())
     return torch.stack(flags).all()
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Whether every number is finite, where a sum of all is the fastest test."""
+    return _has_finite_sum(tensor) or bool(torch.isfinite(tensor).all())
 
 
 def _has_finite_sum(tensor: Tensor) -> bool:
