@@ -56,3 +56,13 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def capturing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Steps are captured on the CPU too, where a program is called in place of a graph; all is deterministic."""
+    monkeypatch.setattr("fcco.solver._capture.CAPTURING", {"cpu", "cuda"})
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)

@@ -10,25 +10,11 @@ import torch
 from torch import nn
 
 import fcco
-from fcco.solver import _capture
+from tests.helpers.capture import CAPTURED
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
 STEPS = 50
 
-pytestmark = [
-    pytest.mark.parametrize("device", DEVICES),
-    pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning"),
-]
-
-
-@pytest.fixture(autouse=True)
-def capturing(monkeypatch):
-    """Programs are called where there are no graphs; everything is deterministic."""
-    monkeypatch.setattr(_capture, "CAPTURING", {"cpu", "cuda"})
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
+pytestmark = CAPTURED
 
 
 CASES = {

@@ -6,7 +6,7 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 from fcco._support.logs import ZERO
 from fcco.objectives._class_moments import Classes, ClassMoments
-from fcco.objectives._query_pairs import LogMeansOfExponentials, QuadraticMeans, QueryPairs, members_of
+from fcco.objectives._query_pairs import ItemPairs, LogMeansOfExponentials, QuadraticMeans, members_of
 from fcco.objectives._similarities import LogMeanSimilarities, plain_similarities
 
 
@@ -138,7 +138,7 @@ OWN = torch.tensor([2, 1, 5])
 def pairs():
     found = members_of(QUERY, QUERY[OWN], OWN, most=100)
     weight = torch.rand(found.place.shape, generator=generator(), dtype=torch.float64).masked_fill(~found.real, 0.0)
-    return QueryPairs(OWN, found.place, weight)
+    return ItemPairs(OWN, found.place, weight)
 
 
 def test_members_are_the_items_of_the_query():

@@ -111,7 +111,12 @@ _recording = _Recording()
 
 
 def fused(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
-    """The result of a node, in the graph or, within :func:`recorded`, beside it."""
+    """The result of a node, in the graph or, within :func:`recorded`, beside it.
+
+    Args:
+        function: the node.
+        inputs: what its ``forward`` takes after the context.
+    """
     if _recording.is_on and _recording.node is None and torch.is_grad_enabled():
         _recording.node = Node(function, inputs)
         return _recording.node.result
@@ -144,8 +149,12 @@ def derivative_again(
 
     Args:
         plain: called with inputs and constants.
-        inputs: what the derivative is by, as the node has saved it.
+        inputs: what the derivative is taken by, as the node has saved it.
+        constants: what else ``plain`` takes.
         slope: of the result.
+
+    Returns:
+        The derivative by each of the inputs.
     """
     found = torch.autograd.grad(plain(*inputs, *constants), inputs, slope, create_graph=True)
     return tuple(found)

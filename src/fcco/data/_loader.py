@@ -111,7 +111,7 @@ class Loader(EpochLoader):
     def __iter__(self) -> Iterator[Batch]:
         # An iteration begins with its first batch, not before: trainers make iterators that they never use.
         turn = self._begin_turn()
-        self._settle()
+        self._finish_pending()
         batches: Iterator[Any] = self._drawn_batches(turn)
         if self._is_lazy:
             batches = self._pending_batches(turn)
@@ -144,14 +144,14 @@ class Loader(EpochLoader):
             self._step += 1
             self._batches += 1
             yield self._pending
-            self._settle()
+            self._finish_pending()
         self._end_epoch()
 
-    def _settle(self) -> None:
+    def _finish_pending(self) -> None:
         """A batch that was handed out counts as drawn, whoever looked at it."""
         if self._pending is None:
             return
-        self._pending.settle()
+        self._pending.ensure_drawn()
         self._random = self._generator.get_state()
         self._pending = None
 
@@ -193,9 +193,7 @@ class Loader(EpochLoader):
     # ------------------------------------------------------------------ resuming
 
     def _stream_state(self) -> dict[str, Any]:
-        if self._pending is not None:
-            self._pending.settle()
-            self._random = self._generator.get_state()
+        self._finish_pending()
         return {"batches": self._batches, "random": gather_objects(self._random.clone())}
 
     def _load_stream(self, state: dict[str, Any]) -> None:

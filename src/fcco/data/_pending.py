@@ -1,7 +1,8 @@
-"""PendingBatch: a batch that is drawn when somebody looks at it, or by a captured step."""
+"""Batches that are made when somebody looks at them, or by a captured step: PendingBatch and PlannedBatch."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, final
 
@@ -11,9 +12,36 @@ from torch import Tensor
 from fcco.data._batch import Batch
 
 
+class LazyBatch(ABC):
+    """Stands for a :class:`Batch` that is not there yet: look at any part of it and it is made; abstract.
+
+    Attributes:
+        large: whether it is one of the loader's large batches; None: there are none.
+    """
+
+    large: bool | None
+
+    @property
+    @abstractmethod
+    def is_drawn(self) -> bool:
+        """Whether a random stream has gone past it, so that no captured step may draw it again."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def batch(self) -> Batch:
+        """The batch itself."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # copy and pickle ask for methods that a batch does not have
+            raise AttributeError(name)
+        return getattr(self.batch(), name)
+
+
 @final
-class PendingBatch:
-    """Stands for a :class:`Batch` that is still to be drawn: look at any part of it and it is there.
+class PendingBatch(LazyBatch):
+    """Stands for a batch that is still to be drawn.
 
     A captured step draws the batch itself, as a part of its graph, and never makes this one.
 
@@ -47,7 +75,6 @@ class PendingBatch:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether the loader's stream has gone past it."""
         return self._batch is not None or self._before is not None
 
     def mark_drawn(self, before: Tensor) -> None:
@@ -55,7 +82,6 @@ class PendingBatch:
         self._before = before
 
     def batch(self) -> Batch:
-        """The batch itself."""
         if self._batch is None and self._before is not None:
             again = torch.Generator(self.generator.device)
             again.set_state(self._before)
@@ -64,23 +90,18 @@ class PendingBatch:
             self._batch = self.draw(self.generator)
         return self._batch
 
-    def settle(self) -> None:
+    def ensure_drawn(self) -> None:
         """Draw it, where nobody has: the stream goes on behind it."""
         if not self.is_drawn:
             self.batch()
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # copy and pickle ask for methods that a batch does not have
-            raise AttributeError(name)
-        return getattr(self.batch(), name)
 
     def __repr__(self) -> str:
         return f"PendingBatch({self._size} examples for {self.blocks} blocks)"
 
 
 @final
-class PlannedBatch:
-    """Stands for a :class:`Batch` whose examples are known and not fetched yet, as :class:`PendingBatch` does.
+class PlannedBatch(LazyBatch):
+    """Stands for a batch whose examples are known and not fetched yet.
 
     Args:
         fetch: the batch of the examples (K,), drawn with these probabilities (K,).
@@ -89,7 +110,6 @@ class PlannedBatch:
     """
 
     large = None
-    is_drawn = False  # fetching it again is as good
 
     def __init__(self, fetch: Callable[[Tensor, Tensor], Batch], id: Tensor, probability: Tensor) -> None:
         self.fetch = fetch
@@ -97,26 +117,24 @@ class PlannedBatch:
         self.probability = probability
         self._batch: Batch | None = None
 
+    @property
+    def is_drawn(self) -> bool:
+        return False  # its examples are known: fetching them again gives the same
+
     def __len__(self) -> int:
         return int(self.id.shape[0])
 
     def batch(self) -> Batch:
-        """The batch itself."""
         if self._batch is None:
             self._batch = self.fetch(self.id, self.probability)
         return self._batch
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.batch(), name)
 
     def __repr__(self) -> str:
         return f"PlannedBatch({len(self)} examples)"
 
 
-def settled(value: Any) -> Any:
+def as_batch(value: Any) -> Any:
     """A batch that is still to come as the batch that it stands for; anything else as it is."""
-    if isinstance(value, PendingBatch | PlannedBatch):
+    if isinstance(value, LazyBatch):
         return value.batch()
     return value

@@ -171,13 +171,12 @@ class MemoryEngine(Engine):
         last = last_draws(every.id)  # (K,)
         values = every.values[last]  # (K, ...)
         old = table.read(every.id, last, every.sizes)
-        if state.clock is None:
-            state.clock = torch.full((), t - 1, device=table.device)
         # Counted on the device: a captured step would else write its own number for ever.
-        state.clock = state.clock + 1
+        clock = self._clock_at(t - 1) + 1
+        state.clock = clock
         # The table is too large to be copied: it is written in place, and the old entries are kept to undo that.
         transaction.on_failure(table.put_back, old)
-        table.write(every.id, values, state.clock)
+        table.write(every.id, values, clock)
         return _Written(old, values, last)
 
     @torch.no_grad()
@@ -235,9 +234,14 @@ class MemoryEngine(Engine):
         return [table.values, table.written]
 
     def begin_capture(self, t: int) -> None:
-        if self.state.clock is None:
-            assert self.state.table is not None
-            self.state.clock = torch.full((), t, device=self.state.table.device)
+        self.state.clock = self._clock_at(t)
+
+    def _clock_at(self, t: int) -> Tensor:
+        """() the number of the last step, t, on the table's device; the one that counts there, where there is one."""
+        if self.state.clock is not None:
+            return self.state.clock
+        assert self.state.table is not None
+        return torch.full((), t, device=self.state.table.device)
 
     def fingerprint(self) -> Any:
         table = self.state.table
@@ -250,7 +254,7 @@ class MemoryEngine(Engine):
 
     def after_step(self, t: int, stacklevel: int) -> None:
         """Evaluate the whole table and renew the probabilities, where it is time to."""
-        if t - self.state.refreshed >= self.state.period:
+        if self.is_due_after(t):
             self._refresh(t, self.settings.renewal)
             warn_if_stale(self.state, t, stacklevel + 1)
 

@@ -142,6 +142,7 @@ class MemoryLoader(EpochLoader):
 
     def __iter__(self) -> Iterator[Batch]:
         if self._is_lazy:
+            # Not typed: what stands for a batch has all of its attributes.
             planned: Iterator[Any] = self._planned_batches()
             return planned
         return self._fetched_batches()

@@ -14,7 +14,7 @@ from fcco.objectives._anchored import own_position, with_own
 from fcco.objectives._base import OutputObjective, check_data, checked_weight, fingerprint, scores
 from fcco.objectives._means import check_not_empty
 from fcco.objectives._precision import at_least_float32, like_parameters, to_float64
-from fcco.objectives._query_pairs import Members, QueryPairs, members_of
+from fcco.objectives._query_pairs import ItemPairs, Members, members_of
 
 
 class QueryObjective(OutputObjective):
@@ -59,7 +59,7 @@ class QueryObjective(OutputObjective):
         check_data(type(self).__name__, data, Queries)
         blocks = QueryBlocks(data, relevant_only=relevant_only)
         super().__init__(model, blocks, log_domain=log_domain)
-        self._pairs: Remembered[QueryPairs | None] = Remembered()
+        self._pairs: Remembered[ItemPairs | None] = Remembered()
         self.given_weight = checked_weight("block_weight", block_weight, self.num_blocks)
         self.num_queries = blocks.num_queries
         self.register_table("item_query", blocks.item_query)
@@ -95,11 +95,14 @@ class QueryObjective(OutputObjective):
 
     def pairs_by_query(
         self, index: Tensor, batch: Batch, dtype: torch.dtype, most: int | None = None
-    ) -> QueryPairs | None:
+    ) -> ItemPairs | None:
         """The pairs that count, laid out by query, with logarithms of weights where the objective is in the log domain;
         None: that is not known on the host, or does not pay.
 
         Args:
+            index: (B,) the blocks.
+            batch: the items.
+            dtype: of the weights.
             most: places for pairs that pay; None: half of all pairs.
         """
         if not batch.id.is_cpu or batch.serves is not None:
@@ -110,13 +113,13 @@ class QueryObjective(OutputObjective):
         source = (index, batch.id, batch.block_pos, batch.weight, self.item_query, self.block_item, dtype)
         return self._pairs.get(source, lambda: self._laid_out(index, batch, dtype, room))
 
-    def _laid_out(self, index: Tensor, batch: Batch, dtype: torch.dtype, most: int) -> QueryPairs | None:
+    def _laid_out(self, index: Tensor, batch: Batch, dtype: torch.dtype, most: int) -> ItemPairs | None:
         pairs = self._pairs_of(index, batch, dtype, most)
         if pairs is None or not self.log_domain[0]:
             return pairs
         return pairs._replace(weight=pairs.weight.log())
 
-    def _pairs_of(self, index: Tensor, batch: Batch, dtype: torch.dtype, most: int) -> QueryPairs | None:
+    def _pairs_of(self, index: Tensor, batch: Batch, dtype: torch.dtype, most: int) -> ItemPairs | None:
         item = self.block_item[index]
         own = own_position(batch, index, item)
         # An item that stands in the batch twice is still no other: told by id, over all pairs.
@@ -126,7 +129,7 @@ class QueryObjective(OutputObjective):
         if found is None:
             return None
         if batch.weight is None:
-            return QueryPairs(own, found.place, self._equal_weight(index, found, dtype))
+            return ItemPairs(own, found.place, self._equal_weight(index, found, dtype))
         weight = batch.weight.to(dtype)
         if weight.dim() == 1:
             weight = weight.take(found.place)
@@ -134,7 +137,7 @@ class QueryObjective(OutputObjective):
             weight = weight.gather(1, found.place)
         if found.real is not None:
             weight = weight.masked_fill(~found.real, 0.0)
-        return QueryPairs(own, found.place, weight)
+        return ItemPairs(own, found.place, weight)
 
     def _equal_weight(self, index: Tensor, found: Members, dtype: torch.dtype) -> Tensor:
         """As :func:`with_own` has it: the own item counts 1/N_q, the others present share the rest; (B, L)."""

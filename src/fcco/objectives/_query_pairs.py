@@ -14,7 +14,7 @@ from torch import Tensor
 from fcco._support.fused import derivative_again
 
 
-class QueryPairs(NamedTuple):
+class ItemPairs(NamedTuple):
     """The items that enter the mean of each block.
 
     Args:
@@ -81,7 +81,7 @@ class QuadraticMeans(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, pairs: QueryPairs, margin: float, scale: float, hinge: bool) -> Tensor:
+    def forward(ctx: Any, h: Tensor, pairs: ItemPairs, margin: float, scale: float, hinge: bool) -> Tensor:
         inside = _differences(h, pairs).add_(margin)
         if hinge:
             inside = inside.relu_()
@@ -115,7 +115,7 @@ class LogMeansOfExponentials(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, pairs: QueryPairs) -> Tensor:
+    def forward(ctx: Any, h: Tensor, pairs: ItemPairs) -> Tensor:
         share = _differences(h.to(pairs.weight.dtype), pairs).add_(pairs.weight)  # (B, L)
         top = share.amax(1, keepdim=True)  # (B, 1)
         top = top.clamp_(min=torch.finfo(top.dtype).min)  # nothing enters: the sum is 0, its log -inf
@@ -138,25 +138,25 @@ class LogMeansOfExponentials(torch.autograd.Function):
         return change
 
 
-def _differences(h: Tensor, pairs: QueryPairs) -> Tensor:
+def _differences(h: Tensor, pairs: ItemPairs) -> Tensor:
     """h_l - h_i: (B, L), a tensor of its own."""
     member = pairs.member
     return h.index_select(0, member.flatten()).view_as(member) - h.index_select(0, pairs.own).unsqueeze(1)
 
 
-def _to_items(of_pairs: Tensor, pairs: QueryPairs, h: Tensor) -> Tensor:
+def _to_items(of_pairs: Tensor, pairs: ItemPairs, h: Tensor) -> Tensor:
     """The derivative by h (K,) from that by the differences (B, L)."""
     of_h = of_pairs.new_zeros(h.shape).index_add_(0, pairs.member.flatten(), of_pairs.flatten())
     return of_h.index_add_(0, pairs.own, of_pairs.sum(1), alpha=-1).to(h.dtype)
 
 
-def _plain_quadratic_means(h: Tensor, pairs: QueryPairs, margin: float, scale: float, hinge: bool) -> Tensor:
+def _plain_quadratic_means(h: Tensor, pairs: ItemPairs, margin: float, scale: float, hinge: bool) -> Tensor:
     inside = _differences(h, pairs) + margin
     if hinge:
         inside = inside.relu()
     return scale * (pairs.weight * inside.square()).sum(1, keepdim=True)
 
 
-def _plain_log_means(h: Tensor, pairs: QueryPairs) -> Tensor:
+def _plain_log_means(h: Tensor, pairs: ItemPairs) -> Tensor:
     differences = _differences(h.to(pairs.weight.dtype), pairs)
     return (differences + pairs.weight).logsumexp(1, keepdim=True)

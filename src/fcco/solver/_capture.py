@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -32,12 +33,6 @@ TRIALS = 2  # programs that may fail when they are tried out, before steps are t
 PATIENCE = 8  # graphs for the same inputs, after which something is taken to change all the time
 
 
-class EagerReplay(Protocol):
-    """Takes the step of some data eagerly, to find out what is wrong with it, and drops it."""
-
-    def __call__(self, data: tuple[Any, ...]) -> None: ...
-
-
 @final
 @dataclass
 class _Attempt:
@@ -46,7 +41,6 @@ class _Attempt:
     program: Program
     data: tuple[Any, ...]
     random: Tensor
-    rows: Rows
     counts: Counts | None = None  # None: the host has not looked yet
 
 
@@ -64,9 +58,8 @@ class _Prepared:
 @final
 @dataclass
 class _Ahead:
-    """What attempts will have counted, if all of them are taken."""
+    """What the attempts since the last look will have cost, if all of them are taken."""
 
-    steps: int = 0
     samples: int = 0
     oracle: Oracle = field(default_factory=Oracle)
 
@@ -80,11 +73,11 @@ class StepCapture:
 
     Args:
         works: the solver's parts.
-        replay_eagerly: finds out what is wrong with a step.
+        replay_eagerly: takes the step of some data eagerly, to find out what is wrong with it, and drops it.
         insist: whether the user asked for captured steps, and is told where they cannot be had.
     """
 
-    def __init__(self, works: Works, replay_eagerly: EagerReplay, *, insist: bool) -> None:
+    def __init__(self, works: Works, replay_eagerly: Callable[[tuple[Any, ...]], None], *, insist: bool) -> None:
         self._works = works
         self._replay_eagerly = replay_eagerly
         self._insist = insist
@@ -94,8 +87,8 @@ class StepCapture:
         self._places = FixedPlaces(device)
         self._clock = Clock(device, skips=works.skips)
         self._fingerprint = Fingerprint(works)
-        self._warm: dict[Any, int] = {}
-        self._captures: dict[Any, int] = {}
+        self._eager_steps: Counter[Any] = Counter()  # by the layout of their data
+        self._captures: Counter[Any] = Counter()  # likewise
         self._programs: dict[Any, _Prepared] = {}
         self._impossible: set[Any] = set()  # what cannot be captured, though the next step may be
         self._failures = 0  # of trials and recordings
@@ -142,20 +135,20 @@ class StepCapture:
         if isinstance(data[0], Batch) and data[0].index is None and data[0].probability is None:
             return None  # blocks are found in the data, and their number varies
         shape = layout(data)
-        if self._warm.get(shape, 0) < WARM_UP:
-            self._warm[shape] = self._warm.get(shape, 0) + 1
+        if self._eager_steps[shape] < WARM_UP:
+            self._eager_steps[shape] += 1
             return None
         if not self._attempts:
             self._works.engine.begin_capture(self._works.read().t)
         # Values that an eager step put elsewhere are copied to the places that graphs know.
-        self._places.settle(self._works.read())
+        self._places.move_in(self._works.read())
         key = (shape, self._fingerprint.take(), self._places.used())
         if key in self._impossible:
             return None
         found = self._programs.get(key)
         if found is not None:
             return found
-        self._captures[shape] = self._captures.get(shape, 0) + 1
+        self._captures[shape] += 1
         if self._captures[shape] > PATIENCE:
             self._stop(
                 "the learning rate, a constant or an address changes all the time (a learning rate in a tensor, with "
@@ -166,6 +159,7 @@ class StepCapture:
         return self._new_program(key, data)
 
     def _new_program(self, key: Any, data: tuple[Any, ...]) -> _Prepared:
+        """A program for such data; the oldest one makes room for it."""
         while len(self._programs) >= MOST:
             self._programs.pop(next(iter(self._programs)))
         trial = Calls(self._device)
@@ -195,14 +189,16 @@ class StepCapture:
 
     def _counted(self, program: Program, data: tuple[Any, ...], random: Tensor) -> Report:
         """The report of a replay, which counts as an attempt from here on."""
-        attempt = _Attempt(program, (), random, program.ring.reader(len(self._attempts)))
+        # Other data are not held on to: the program's inputs keep a copy of what stopped the run.
+        kept: tuple[Any, ...] = ()
         if is_pending(data):
-            attempt.data = data
+            kept = data
+        attempt = _Attempt(program, kept, random)
+        rows = program.ring.reader(len(self._attempts))
         self._attempts.append(attempt)
-        self._ahead.steps += 1
         self._ahead.samples += program.samples
         self._ahead.oracle = self._ahead.oracle.plus(program.oracle)
-        return self._report(attempt)
+        return self._report(attempt, rows)
 
     def _give_up(self, prepared: _Prepared, error: Exception) -> None:
         """The step is to be taken eagerly: this once, or from now on."""
@@ -299,7 +295,7 @@ class StepCapture:
     # ------------------------------------------------------------------ looking
 
     def look(self) -> None:
-        """Let the host catch up with the device (which waits).
+        """Let the host catch up with the device, for which it waits.
 
         Raises:
             NonFiniteError: where a step was not finite; the solver is then as it was before that step.
@@ -315,13 +311,14 @@ class StepCapture:
         self._attempts = []
         self._ahead = _Ahead()
         reading = self._clock.read(len(attempts))
+        # What comes after an attempt that stopped the run has done nothing.
         for attempt, taken in zip(attempts, reading.taken, strict=False):
             self._count(attempt, taken)
         state = self._works.read()
         for attempt in attempts[len(reading.taken) :]:
-            attempt.counts = _counts(state, skipped=True)
+            attempt.counts = state.counts(skipped=True)
         self._works.engine.read_device()
-        for program in {id(attempt.program): attempt.program for attempt in attempts}.values():
+        for program in dict.fromkeys(attempt.program for attempt in attempts):
             program.ring.retire()
         if reading.stopped_at is not None:
             self._raise(attempts[reading.stopped_at])
@@ -336,7 +333,7 @@ class StepCapture:
             state.samples += attempt.program.samples
             state.skipped += 1
             self._random.set_state(attempt.random)
-        attempt.counts = _counts(state, skipped=not taken)
+        attempt.counts = state.counts(skipped=not taken)
 
     def _raise(self, attempt: _Attempt) -> None:
         """Find out by an eager replay what was wrong, with the random numbers of the step that failed."""
@@ -352,27 +349,23 @@ class StepCapture:
     def steps(self) -> int:
         """t, if every attempt is taken."""
         t: int = self._works.read().t
-        return t + self._ahead.steps
+        return t + len(self._attempts)
 
     def counts(self) -> Counts:
         """The solver's counts; where steps may be skipped the host looks first."""
         if self._works.skips:
             self.look()
-        known = _counts(self._works.read(), skipped=False)
-        ahead = self._ahead
-        return Counts(
-            known.step + ahead.steps, known.samples + ahead.samples, known.oracle.plus(ahead.oracle), skipped=False
-        )
+        known: Counts = self._works.read().counts()
+        samples = known.samples + self._ahead.samples
+        return Counts(self.steps(), samples, known.oracle.plus(self._ahead.oracle), skipped=False)
 
-    def _report(self, attempt: _Attempt) -> Report:
-        rows = attempt.rows
-
+    def _report(self, attempt: _Attempt, rows: Rows) -> Report:
         def looked_at() -> Counts:
             self.look()
             assert attempt.counts is not None
             return attempt.counts
 
-        def read(name: str) -> Any:
+        def read(name: str) -> Tensor | None:
             if looked_at().skipped:
                 return None
             return rows.get(name)
@@ -408,10 +401,6 @@ def obstacle(works: Works) -> str | None:
         if group.get("capturable", True) is False:
             return f"{type(works.optimizer).__name__} needs capturable=True"
     return works.engine.obstacle()
-
-
-def _counts(state: Any, *, skipped: bool) -> Counts:
-    return Counts(state.t, state.samples, Oracle(state.g_calls, state.j_calls, state.jvp_calls), skipped)
 
 
 @contextmanager
@@ -480,10 +469,15 @@ def _restore_entries(works: Works, before: dict[Any, dict[str, Any]]) -> None:
 
 def _is_same(before: Any, after: Any) -> bool:
     """Whether two random states are equal: tensors, arrays, tuples and dicts of them."""
+    if before is after:
+        return True
     if isinstance(before, Tensor):
         return torch.equal(before, after)
     if isinstance(before, (list, tuple)):
         return all(_is_same(one, other) for one, other in zip(before, after, strict=True))
     if isinstance(before, dict):
         return all(_is_same(value, after[name]) for name, value in before.items())
-    return bool(before is after or (before == after if not hasattr(before, "shape") else (before == after).all()))
+    equal = before == after
+    if hasattr(equal, "all"):  # of arrays
+        return bool(equal.all())
+    return bool(equal)

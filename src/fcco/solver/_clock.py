@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -58,11 +57,11 @@ class Clock:
         Args:
             ok: () bool, whether it is taken.
             running: () bool, whether no attempt before has stopped the run; where it has, none is taken.
-            invalid: () bool, whether its blocks are none, which stops every run; None: they are.
+            invalid: () bool, whether some index names no block, which stops every run; None: all are known to.
         """
         stops = torch.zeros_like(ok)
         if not self._skips:
-            stops = running ^ ok  # taken or not, if the run goes on
+            stops = running ^ ok  # running and not taken, since what is taken is running
         if invalid is not None:
             stops = stops | (invalid & running)
         self._taken.index_copy_(0, self.slot, ok.reshape(1))
@@ -72,11 +71,13 @@ class Clock:
         return stops
 
     def read(self, attempts: int) -> Reading:
-        """What became of the attempts (the device waits)."""
-        stopped_at, *taken = torch.cat([self._stopped_at.reshape(1), self._taken.long()]).tolist()
+        """What became of the attempts; the host waits for the device."""
+        # In one piece, so that it waits once.
+        stopped_at, *marks = torch.cat([self._stopped_at.reshape(1), self._taken.long()]).tolist()
+        taken = [bool(mark) for mark in marks]
         if stopped_at < 0:
-            return Reading([bool(mark) for mark in taken[:attempts]], None)
-        return Reading([bool(mark) for mark in taken[:stopped_at]], stopped_at)
+            return Reading(taken[:attempts], None)
+        return Reading(taken[:stopped_at], stopped_at)
 
     def reset(self, steps: int) -> None:
         """Begin anew, with so many steps taken."""
@@ -99,7 +100,7 @@ class Ring:
         for name, row in rows.items():
             if row is not None:
                 self._tensors[name] = row.new_zeros(LOOK, *row.shape)
-        self._readers: list[weakref.ref[Rows]] = []
+        self._readers: list[Rows] = []  # since the host has looked
 
     def store(self, slot: Tensor, rows: dict[str, Tensor | None]) -> None:
         """Write the rows of an attempt, on the device."""
@@ -111,29 +112,31 @@ class Ring:
     def reader(self, slot: int) -> Rows:
         """What a report reads of an attempt."""
         rows = Rows(self._tensors, slot)
-        self._readers.append(weakref.ref(rows))
+        self._readers.append(rows)
         return rows
 
     def retire(self) -> None:
-        """The host has looked and rows will be overwritten: those that somebody may still read are copied."""
-        alive = [rows for rows in (reader() for reader in self._readers) if rows is not None]
-        self._readers = []
-        if not alive:
-            return
+        """The host has looked and rows will be overwritten: what was handed out reads from a copy."""
         copied = {name: tensor.clone() for name, tensor in self._tensors.items()}
-        for rows in alive:
+        for rows in self._readers:
             rows.tensors = copied
+        self._readers = []
 
 
 @final
 class Rows:
-    """The rows of one attempt."""
+    """The rows of one attempt.
+
+    Args:
+        tensors: (attempts, ...) each, by name.
+        slot: the number of the attempt.
+    """
 
     def __init__(self, tensors: dict[str, Tensor], slot: int) -> None:
         self.tensors = tensors
         self._slot = slot
 
-    def get(self, name: str) -> Any:
+    def get(self, name: str) -> Tensor | None:
         """The tensor of that name; None where there is none."""
         tensor = self.tensors.get(name)
         if tensor is None:

@@ -200,7 +200,7 @@ class Engine(ABC):
         return None
 
     def read_device(self) -> None:
-        """Take over what captured steps have counted on the device, which waits."""
+        """Take over what captured steps have counted on the device; the host waits for it."""
         return None
 
     @abstractmethod

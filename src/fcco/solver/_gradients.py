@@ -45,32 +45,26 @@ def gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
 
 def all_finite(tensors: list[Tensor]) -> bool:
     """Whether every number of every tensor is finite (a device waits for the answer, once)."""
-    elsewhere: dict[torch.dtype, list[Tensor]] = {}
     small: list[Tensor] = []
     large: list[Tensor] = []
+    elsewhere: list[Tensor] = []
     for tensor in tensors:
-        if not tensor.is_floating_point():
-            continue
         size = tensor.numel()
-        if not size:
+        if not size or not tensor.is_floating_point():
             continue
         if not tensor.is_cpu:
-            elsewhere.setdefault(tensor.dtype, []).append(tensor)
+            elsewhere.append(tensor)
         elif size <= _SMALL:
             small.append(tensor)
         else:
             large.append(tensor)
+    # Small ones are summed together; where that sum is not finite, each decides for itself.
     if small and not _has_finite_sum(torch._utils._flatten_dense_tensors(small)):
         large += small
     for tensor in large:
-        if not _has_finite_sum(tensor) and not bool(torch.isfinite(tensor).all()):
+        if not _is_finite(tensor):
             return False
-    if not elsewhere:
-        return True
-    largest: list[Tensor] = []
-    for group in elsewhere.values():
-        largest += torch._foreach_norm(group, math.inf)  # one kernel for all, where a sum each would be one per tensor
-    return bool(torch.isfinite(torch.stack([norm.double() for norm in largest])).all())
+    return not elsewhere or bool(finite_flag(elsewhere))
 
 
 def finite_flag(tensors: Sequence[Tensor]) -> Tensor:
@@ -81,9 +75,15 @@ def finite_flag(tensors: Sequence[Tensor]) -> Tensor:
             by_dtype.setdefault(tensor.dtype, []).append(tensor)
     flags = []
     for group in by_dtype.values():
+        # One kernel for all, where a sum of each would be one per tensor.
         largest = torch.stack(torch._foreach_norm(group, math.inf))
         flags.append(torch.isfinite(largest).all())
     return torch.stack(flags).all()
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Whether every number is finite, where a sum of all is the fastest test."""
+    return _has_finite_sum(tensor) or bool(torch.isfinite(tensor).all())
 
 
 def _has_finite_sum(tensor: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, final
@@ -11,12 +12,12 @@ from torch import Tensor
 
 from fcco.data import Batch
 from fcco.data._batch import map_tensors
-from fcco.data._pending import PendingBatch, PlannedBatch
+from fcco.data._pending import LazyBatch, PendingBatch, PlannedBatch
 
 
 def is_pending(data: tuple[Any, ...]) -> bool:
     """Whether the step draws or fetches its own batch."""
-    return len(data) == 1 and isinstance(data[0], PendingBatch | PlannedBatch)
+    return len(data) == 1 and isinstance(data[0], LazyBatch)
 
 
 def layout(value: Any) -> Any:
@@ -36,20 +37,20 @@ def layout(value: Any) -> Any:
     return value
 
 
-class Inputs:
+class Inputs(ABC):
     """The data of a captured step; abstract."""
 
+    @abstractmethod
     def data(self) -> tuple[Any, ...]:
         """Within the program: what the step works on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load(self, data: tuple[Any, ...]) -> None:
         """Before a replay: take the step's data in."""
-        raise NotImplementedError
 
+    @abstractmethod
     def keep(self, stops: Tensor) -> None:
         """Within the program: keep the data where the step stops the run, () bool on the device."""
-        raise NotImplementedError
 
 
 @final

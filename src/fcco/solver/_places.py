@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fcco._support.flat import Flat, Kept
 from fcco._support.module_state import ModuleState, Snapshot
+from fcco.solver._graph import Recording
 
 
 class Places(ABC):
@@ -70,13 +71,6 @@ class CopiedPlaces(Places):
         state.restore(left)
 
 
-class Apart(Protocol):
-    """Random numbers apart from the main stream, for captured steps."""
-
-    def apart(self, number: int) -> AbstractContextManager[object]:
-        """Within the block the random numbers are those from the start of the step, the main stream stays."""
-
-
 @final
 class SwappedPlaces(Places):
     """Parameters and buffers are pointed at other memory: a captured step knows addresses alone, so nothing is copied.
@@ -84,16 +78,18 @@ class SwappedPlaces(Places):
     Args:
         parameters: what is trained.
         state: lists the buffers.
-        random: for the same random numbers at every point.
+        recording: gives the same random numbers at every point.
         points: how many probes elsewhere a step has, at most.
     """
 
     copies_weights = False
 
-    def __init__(self, parameters: Sequence[nn.Parameter], state: ModuleState, random: Apart, points: int) -> None:
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], state: ModuleState, recording: Recording, points: int
+    ) -> None:
         self._parameters = list(parameters)
         self._buffers = state.buffers()
-        self.random = random
+        self.recording = recording
         self.kept = Kept([place.value for place in self._buffers])  # as they were before the step
         self._scratch = [Flat(self.kept.tensors) for _ in range(points)]
         self._used = 0
@@ -118,7 +114,7 @@ class SwappedPlaces(Places):
         # Autocast's half-precision copies must not serve a pass at other weights.
         torch.clear_autocast_cache()
         try:
-            with self.random.apart(number):
+            with self.recording.apart(number):
                 yield
         finally:
             _point(self._parameters, own)

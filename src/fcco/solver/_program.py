@@ -79,6 +79,7 @@ class Program:
         places: of the solver's record.
         clock: counts attempts.
         recording: runs the program; gives random numbers apart from the main stream.
+        ratio: m/B1, which schedules may depend on; None: not known, and no rate follows a schedule.
         large: whether the batch is one of its loader's large ones.
 
     Attributes:
@@ -128,7 +129,7 @@ class Program:
 
     def record_with(self, recording: Recording) -> None:
         """Have the program recorded; what draws apart from the main stream is the recording's from here on."""
-        self._elsewhere.random = recording
+        self._elsewhere.recording = recording
         recording.record(self.run)
 
     def _known_ratio(self) -> float:

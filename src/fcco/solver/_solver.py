@@ -21,7 +21,7 @@ from fcco._support.module_state import Snapshot
 from fcco._support.parallel import gather_objects, rank_and_world
 from fcco._support.sharded import copies, joined, parts, spread
 from fcco.data._epochs import EpochLoader
-from fcco.data._pending import settled
+from fcco.data._pending import as_batch
 from fcco.methods import Method
 from fcco.methods._rates import Rates, fits_device, split_numbers, step_numbers, varies
 from fcco.methods.estimators import Weights
@@ -101,6 +101,11 @@ class SolverState:
         self.g_calls += oracle.g
         self.j_calls += oracle.j
         self.jvp_calls += oracle.jvp
+
+    def counts(self, *, skipped: bool = False) -> Counts:
+        """What was counted so far; ``skipped``: whether the last step was passed over."""
+        oracle = Oracle(self.g_calls, self.j_calls, self.jvp_calls)
+        return Counts(self.t, self.samples, oracle, skipped)
 
 
 @final
@@ -299,7 +304,7 @@ class Solver:
         self._check_idle()
         self._look()
         self._evaluator.check_trained()
-        data = tuple(settled(item) for item in data)
+        data = tuple(as_batch(item) for item in data)
         self._is_pending = True
         try:
             # A Ctrl-C waits until the step is taken: the loader has handed its batch out. A second one drops the step.
@@ -310,8 +315,7 @@ class Solver:
                     request = Request(t, data, chunk, before, self._rates(t, data))
                     probed = self._estimate_or_skip(request, transaction)
                     if probed is None:
-                        counts = Counts(self.t, self.samples, self.oracle, skipped=True)
-                        yield Pending(True, report_of(counts))
+                        yield Pending(True, report_of(self._state.counts(skipped=True)))
                         return
                     # From here on weights and state belong together: nothing comes between.
                     with uninterrupted():
@@ -484,9 +488,7 @@ class Solver:
         """The counts so far; those of captured steps as if each were taken, where none is skipped."""
         if self._capture is not None and not self._is_pending:
             return self._capture.counts()
-        state = self._state
-        oracle = Oracle(state.g_calls, state.j_calls, state.jvp_calls)
-        return Counts(state.t, state.samples, oracle, skipped=False)
+        return self._state.counts()
 
     @property
     def method(self) -> Method:
@@ -541,10 +543,11 @@ class Solver:
 
         Of parameters that fully_shard has spread over ranks: this rank's parts.
         """
-        if self.state.z is not None and self._capture is not None:
-            return copies(self.state.z)  # captured steps write z in place
-        if self.state.z is not None:
-            return self.state.z
+        z = self.state.z
+        if z is not None and self._capture is not None:
+            return copies(z)  # captured steps write z in place
+        if z is not None:
+            return z
         grads = self._gradients_as_z()
         if grads is None or self.state.norm is None:
             return grads

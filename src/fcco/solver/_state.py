@@ -150,9 +150,10 @@ def changes(before: Any, after: Any, where: str = "the state") -> list[Change]:
 def _compare(before: Any, after: Any, name: str, found: list[Change]) -> None:
     if before is after:
         return
-    if isinstance(before, Tensor) and isinstance(after, Tensor):
-        if before.shape != after.shape or before.dtype != after.dtype or before.device != after.device:
-            raise NoPlace(f"{name} does not keep its shape")
+    if _comes_or_goes(before, after):
+        raise NoPlace(f"{name} comes or goes")
+    if isinstance(before, Tensor):
+        _check_fits(before, after, name)
         found.append(Change(before, after))
     elif _is_list_of_tensors(before) and _is_list_of_tensors(after):
         found.append(Change(before, after))
@@ -161,8 +162,18 @@ def _compare(before: Any, after: Any, name: str, found: list[Change]) -> None:
             _compare(old, new, name, found)
     elif is_dataclass(before) and type(before) is type(after):
         found.extend(changes(before, after, name))
-    elif isinstance(before, Tensor) or isinstance(after, Tensor) or before is None or after is None:
-        raise NoPlace(f"{name} comes or goes")
+
+
+def _comes_or_goes(before: Any, after: Any) -> bool:
+    """Whether one of the two is nothing, or a tensor, and the other is not."""
+    if isinstance(before, Tensor) != isinstance(after, Tensor):
+        return True
+    return (before is None) != (after is None)
+
+
+def _check_fits(place: Tensor, value: Tensor, name: str) -> None:
+    if place.shape != value.shape or place.dtype != value.dtype or place.device != value.device:
+        raise NoPlace(f"{name} does not keep its shape")
 
 
 def _is_list_of_tensors(value: Any) -> bool:
@@ -193,7 +204,7 @@ class FixedPlaces:
         return found
 
     @torch.no_grad()
-    def settle(self, record: Any) -> None:
+    def move_in(self, record: Any) -> None:
         """Move the record's tensors to their places: values are copied, and the record refers to the places."""
         # A step may have handed one field's tensor to another, whose place is about to be written.
         self._owners = {id(place): key[0] for key, place in self._tensors.items()}

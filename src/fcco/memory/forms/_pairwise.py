@@ -232,8 +232,8 @@ class PairwiseForm(Form):
     def _present(self) -> _Present:
         view = self._view
         if self._table.complete:
-            everyone = slice(None)
-            return _Present(everyone, everyone, self._scores(view.anchors), self._scores(view.others), view.share)
+            all_places = slice(None)
+            return _Present(all_places, all_places, self._scores(view.anchors), self._scores(view.others), view.share)
         seen = self._table.seen
         anchors = seen[view.anchors].nonzero()[:, 0]
         others = seen[view.others].nonzero()[:, 0]
