@@ -77,8 +77,8 @@ class PendingBatch(LazyBatch):
     def is_drawn(self) -> bool:
         return self._batch is not None or self._before is not None
 
-    def mark_drawn(self, before: Tensor) -> None:
-        """A captured step has drawn it, with the generator in the state ``before``."""
+    def mark_drawn(self, before: Tensor | None) -> None:
+        """A captured step has drawn it, with the generator in the state ``before``; None: it has not, after all."""
         self._before = before
 
     def batch(self) -> Batch:

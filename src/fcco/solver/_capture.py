@@ -21,7 +21,8 @@ from fcco.solver._clock import LOOK, Clock, Rows
 from fcco.solver._fingerprint import Fingerprint
 from fcco.solver._gradients import NonFiniteError
 from fcco.solver._graph import Calls, CudaGraph, Recording, default_generator
-from fcco.solver._inputs import CopiedInputs, DrawnInputs, inputs_for, is_pending, layout
+from fcco.solver._inputs import CopiedInputs, DrawnInputs, inputs_for, is_pending, layout, with_tensor_index
+from fcco.solver._places import BufferReplaced
 from fcco.solver._program import POINTS, Program, Works
 from fcco.solver._report import Counts, Oracle, Report
 from fcco.solver._state import FixedPlaces, NoPlace
@@ -30,6 +31,7 @@ WARM_UP = 3  # eager steps before a capture: kernels are chosen, and the optimiz
 MOST = 8  # graphs that are kept
 CAPTURING = {"cuda"}  # devices that have graphs
 TRIALS = 2  # programs that may fail when they are tried out, before steps are taken eagerly for good
+LAYOUTS = 1000  # of data, after which no two steps are taken to be alike
 PATIENCE = 8  # graphs for the same inputs, after which something is taken to change all the time
 
 
@@ -102,14 +104,24 @@ class StepCapture:
 
     def step(self, data: tuple[Any, ...]) -> Report | None:
         """Take the step from a graph; None: it is to be taken eagerly, and the host has looked."""
-        if is_pending(data) and data[0].is_drawn:
-            data = (data[0].batch(),)  # somebody has looked at it
-        if self.reason is None and self._is_possible(data):
-            prepared = self._prepared(data)
-            if prepared is not None:
+        if self.reason is None:
+            if is_pending(data) and data[0].is_drawn:
+                data = (data[0].batch(),)  # somebody has looked at it
+            data = _tensors_where_possible(data)
+            prepared = None
+            if self._is_possible(data):
+                prepared = self._prepared(data)
+            if prepared is not None and self._has_numbers(prepared):
                 return self._attempt(prepared, data)
         self.look()
         return None
+
+    def _has_numbers(self, prepared: _Prepared) -> bool:
+        """Whether the device has the numbers of the next step, or gets them before it."""
+        if not self._attempts:
+            self._begin_window()
+        known_until = prepared.program.known_until
+        return known_until is None or self.steps() < known_until
 
     def _is_possible(self, data: tuple[Any, ...]) -> bool:
         """Whether this step needs nothing that the host alone can do."""
@@ -134,7 +146,15 @@ class StepCapture:
         """What replays this step; None: it is not time yet, or cannot be."""
         if isinstance(data[0], Batch) and data[0].index is None and data[0].probability is None:
             return None  # blocks are found in the data, and their number varies
-        shape = layout(data)
+        try:
+            shape = layout(data)
+            hash(shape)
+        except TypeError as error:
+            self._stop(str(error))
+            return None
+        if len(self._eager_steps) > LAYOUTS:
+            self._stop("the data change their layout all the time")
+            return None
         if self._eager_steps[shape] < WARM_UP:
             self._eager_steps[shape] += 1
             return None
@@ -172,8 +192,6 @@ class StepCapture:
 
     def _attempt(self, prepared: _Prepared, data: tuple[Any, ...]) -> Report | None:
         """Replay; the first time the program is tried out, the second time it is recorded."""
-        if not self._attempts:
-            self._begin_window()
         random = self._random.get_state()
         # A Ctrl-C waits until the host has counted what the device was told to do: else the two count apart for ever.
         with uninterrupted():
@@ -206,7 +224,7 @@ class StepCapture:
         self._failures += 1
         if isinstance(error, NoPlace):
             self._impossible.add(prepared.key)  # after a batch of another size, say
-        elif prepared.runs > 0 or _is_wait(error) or self._failures > TRIALS:
+        elif prepared.runs > 0 or isinstance(error, BufferReplaced) or _is_wait(error) or self._failures > TRIALS:
             self._stop(_sentence(error))
         # Else the user's own code may have raised: the eager step will say so.
         self.look()
@@ -227,6 +245,7 @@ class StepCapture:
 
     def _run(self, prepared: _Prepared, data: tuple[Any, ...]) -> None:
         program = prepared.program
+        program.take_gradients()
         if prepared.runs == 1:
             prepared.recording = self._recorded(program)
         program.inputs.load(data)
@@ -248,7 +267,13 @@ class StepCapture:
             if isinstance(program.inputs, DrawnInputs):
                 others.append(program.inputs.generator)
             recording = CudaGraph(self._device, others, POINTS, self._pool)
-        program.record_with(recording)
+        grads = [p.grad for p in self._works.parameters]
+        try:
+            program.record_with(recording)
+        except Exception:
+            for p, gradient in zip(self._works.parameters, grads, strict=True):
+                p.grad = gradient  # not memory of a graph that there will never be
+            raise
         return recording
 
     # ------------------------------------------------------------------ the first time
@@ -276,6 +301,7 @@ class StepCapture:
                 p.grad = gradient
             _restore_entries(works, entries)
             randomness.restore(before)
+            prepared.program.inputs.undo()
             raise
         self._check_host(before, numbers)
 
@@ -346,6 +372,11 @@ class StepCapture:
         t = self._works.read().t + 1
         raise NonFiniteError(f"step {t} was not finite when it was replayed, but is when it is taken eagerly", [])
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> StepCapture:
+        raise TypeError(
+            "a solver that captures its steps cannot be copied; save its state and load it into another one"
+        )
+
     def steps(self) -> int:
         """t, if every attempt is taken."""
         t: int = self._works.read().t
@@ -384,6 +415,14 @@ class StepCapture:
         self.reason = reason
         if self._insist:
             warnings.warn(f"capture=True, but steps are taken eagerly: {reason}", stacklevel=4)
+
+
+def _tensors_where_possible(data: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Blocks given as a list of numbers as a tensor; what is none stays for the eager step to refuse."""
+    try:
+        return with_tensor_index(data)
+    except (TypeError, ValueError, RuntimeError):
+        return data
 
 
 def obstacle(works: Works) -> str | None:

@@ -14,6 +14,12 @@ from fcco.data import Batch
 from fcco.data._batch import map_tensors
 from fcco.data._pending import LazyBatch, PendingBatch, PlannedBatch
 
+PLAIN = (bool, int, float, str, type(None))
+
+
+class NotFixed(TypeError):
+    """Data that no copy at a fixed address can stand for."""
+
 
 def is_pending(data: tuple[Any, ...]) -> bool:
     """Whether the step draws or fetches its own batch."""
@@ -27,14 +33,16 @@ def layout(value: Any) -> Any:
     if isinstance(value, PlannedBatch):
         return ("planned", value.fetch, len(value))
     if isinstance(value, Tensor):
-        return (tuple(value.shape), value.dtype)
+        return (tuple(value.shape), value.dtype, value.stride())
     if isinstance(value, Batch):
         return ("batch", *(layout(getattr(value, item.name)) for item in fields(value)))
-    if isinstance(value, (list, tuple)):
-        return tuple(layout(item) for item in value)
-    if isinstance(value, dict):
+    if type(value) in (list, tuple):
+        return (type(value), *(layout(item) for item in value))
+    if type(value) is dict:
         return tuple((name, layout(item)) for name, item in value.items())
-    return value
+    if isinstance(value, PLAIN):
+        return (type(value), value)
+    raise NotFixed(f"data of the kind {type(value).__name__} have no fixed place")
 
 
 class Inputs(ABC):
@@ -52,6 +60,10 @@ class Inputs(ABC):
     def keep(self, stops: Tensor) -> None:
         """Within the program: keep the data where the step stops the run, () bool on the device."""
 
+    def undo(self) -> None:
+        """The step that the data were loaded for is not taken after all."""
+        return None  # most data are as good for the next try
+
 
 @final
 class DrawnInputs(Inputs):
@@ -65,7 +77,13 @@ class DrawnInputs(Inputs):
         return (self._draw(self.generator),)
 
     def load(self, data: tuple[Any, ...]) -> None:
-        data[0].mark_drawn(self.generator.get_state())
+        self._pending: PendingBatch = data[0]
+        self._before = self.generator.get_state()
+        self._pending.mark_drawn(self._before)
+
+    def undo(self) -> None:
+        self.generator.set_state(self._before)
+        self._pending.mark_drawn(None)
 
     def keep(self, stops: Tensor) -> None:
         return None  # drawn again from the generator's state
@@ -101,7 +119,7 @@ class CopiedInputs(Inputs):
     """
 
     def __init__(self, data: tuple[Any, ...], device: torch.device) -> None:
-        self._static: tuple[Any, ...] = _mapped(_with_tensor_index(data), lambda tensor: tensor.to(device, copy=True))
+        self._static: tuple[Any, ...] = _mapped(with_tensor_index(data), lambda tensor: tensor.to(device, copy=True))
         self._kept: tuple[Any, ...] = _mapped(self._static, torch.clone)
         self._places = _tensors_of(self._static)
 
@@ -109,8 +127,10 @@ class CopiedInputs(Inputs):
         return self._static
 
     def load(self, data: tuple[Any, ...]) -> None:
-        for place, tensor in zip(self._places, _tensors_of(_with_tensor_index(data)), strict=True):
-            place.copy_(tensor, non_blocking=True)
+        # A user's own pinned memory may be written again before a copy that nobody waits for.
+        is_ours = isinstance(data[0], Batch)
+        for place, tensor in zip(self._places, _tensors_of(with_tensor_index(data)), strict=True):
+            place.copy_(tensor, non_blocking=is_ours)
 
     def keep(self, stops: Tensor) -> None:
         for kept, place in zip(_tensors_of(self._kept), self._places, strict=True):
@@ -131,10 +151,10 @@ def inputs_for(data: tuple[Any, ...], device: torch.device) -> Inputs:
     return CopiedInputs(data, device)
 
 
-def _with_tensor_index(data: tuple[Any, ...]) -> tuple[Any, ...]:
+def with_tensor_index(data: tuple[Any, ...]) -> tuple[Any, ...]:
     """Blocks may come as a list of numbers."""
     first, *rest = data
-    if isinstance(first, (Tensor, Batch)):
+    if isinstance(first, (Tensor, Batch, LazyBatch)):
         return data
     return (torch.as_tensor(first), *rest)
 

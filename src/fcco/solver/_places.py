@@ -37,6 +37,10 @@ class Places(ABC):
         """
 
 
+class BufferReplaced(ValueError):
+    """A forward pass puts another tensor in a buffer's place."""
+
+
 class Rewinder(Protocol):
     """What puts other weights into the parameters: the evaluator."""
 
@@ -99,10 +103,23 @@ class SwappedPlaces(Places):
         self._used = 0
         self.kept.keep()
 
+    def check_buffers(self) -> None:
+        """Refuse a pass that has put another tensor in a buffer's place: a graph would write to neither."""
+        for place in self._buffers:
+            if place.module._buffers[place.name] is not place.value:
+                name = f"{type(place.module).__name__}.{place.name}"
+                raise BufferReplaced(f"a pass assigns the buffer {name} anew; write it in place (copy_, lerp_, ...)")
+
+    def hang_back(self) -> None:
+        """Every buffer where it was."""
+        for place in self._buffers:
+            place.module._buffers[place.name] = place.value
+
     @contextmanager
     def elsewhere(
         self, weights: Sequence[Tensor], kept: Sequence[Tensor] | None, before: Snapshot | None, begun: bool
     ) -> Iterator[None]:
+        self.check_buffers()
         number = self._used
         self._used += 1
         scratch = self._scratch[number]
@@ -118,8 +135,7 @@ class SwappedPlaces(Places):
                 yield
         finally:
             _point(self._parameters, own)
-            for place in self._buffers:
-                place.module._buffers[place.name] = place.value
+            self.hang_back()
             torch.clear_autocast_cache()
 
 

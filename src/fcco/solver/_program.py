@@ -122,6 +122,7 @@ class Program:
         self._has_changed_z = nesterov or works.bounds.normalize
         self._scratch: dict[int, Flat] = {}  # for other lists of the record
         self._numbers: Tensor | None = None
+        self.known_until: int | None = None  # the last step whose numbers the device has; None: they never change
         if varies(self._method):
             assert fits_device(self._method)
             count = len(step_numbers(self._method, 1, self._known_ratio(), large))
@@ -140,10 +141,23 @@ class Program:
         """The numbers of the next steps, where they follow schedules, after so many steps."""
         if self._numbers is None:
             return
-        rows = []
+        rows: list[list[float]] = []
         for t in range(steps + 1, steps + LOOK + 2):
-            rows.append(step_numbers(self._method, t, self._known_ratio(), self._large))
-        self._numbers.copy_(torch.tensor(rows, dtype=torch.float64))
+            try:
+                rows.append(step_numbers(self._method, t, self._known_ratio(), self._large))
+            except Exception:  # a schedule may have an end, and nobody may ever ask for what comes after it
+                break
+        self.known_until = steps + len(rows)
+        if rows:
+            self._numbers[: len(rows)].copy_(torch.tensor(rows, dtype=torch.float64))
+
+    def take_gradients(self) -> None:
+        """z of an estimator that keeps it in ``p.grad`` alone, where an eager step or another program has left it."""
+        if self._method.estimator.remembers:
+            return
+        grads = [p.grad for p in self.works.parameters if p.grad is not None]
+        if len(grads) == len(self._plain.views) and grads[0] is not self._plain.views[0]:
+            self._plain.copy_from(grads)
 
     # ------------------------------------------------------------------ the step
 
@@ -160,6 +174,7 @@ class Program:
         finally:
             works.evaluator.places = before
             works.write(fixed)
+            self._elsewhere.hang_back()
 
     def _run(self, fixed: Any) -> None:
         works = self.works
@@ -174,6 +189,7 @@ class Program:
         with torch.enable_grad():
             probed = works.engine.probe(request, weights, Transaction())
         works.evaluator.check_foreign_parameters()
+        self._elsewhere.check_buffers()
         grads = gradients(works.parameters)
         found = estimate(works.evaluator, grads, weights, fixed.z, probed, works.bounds)
         ok = finite_flag([*grads, *probed.seen, *found.norms]) & running

@@ -497,6 +497,7 @@ class Solver:
 
     @method.setter
     def method(self, method: Method) -> None:
+        self._look()  # what is pending was asked of the old one
         self._engine.method = method
 
     @property
