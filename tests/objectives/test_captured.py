@@ -7,20 +7,10 @@ import pytest
 import torch
 
 import fcco
-from fcco.solver import _capture
+from tests.helpers.capture import CAPTURED
 from tests.objectives.test_grid import OBJECTIVES, REFUSED, digits
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
-
-
-@pytest.fixture(autouse=True)
-def capturing(monkeypatch):
-    """Programs are called where there are no graphs; everything is deterministic."""
-    monkeypatch.setattr(_capture, "CAPTURING", {"cpu", "cuda"})
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
+pytestmark = CAPTURED
 
 
 def run(case, device, method, capture):
@@ -36,8 +26,6 @@ def run(case, device, method, capture):
     return solver, [report.value for report in reports]
 
 
-@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning")
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("method", ["sox", "msvr-v2", "output-memory"])
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_equal_to_eager(name, method, device):

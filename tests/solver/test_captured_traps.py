@@ -15,15 +15,11 @@ import torch
 from torch import Tensor, nn
 
 import fcco
-from fcco.solver import _capture
 from fcco.solver._clock import Clock, Reading
 
+pytestmark = pytest.mark.usefixtures("capturing")
+
 BLOCKS = 6
-
-
-@pytest.fixture(autouse=True)
-def captures_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_capture, "CAPTURING", {"cpu"})
 
 
 class Squares(fcco.Objective):

@@ -8,9 +8,9 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from fcco.solver._inputs import PLAIN
 from fcco.solver._program import Works
 
-_PLAIN = (bool, int, float, str, type(None))
 _LONG = 64  # entries: a longer table is told by its identity, since it is looked at in every step
 _OF_TORCH = frozenset(vars(nn.Module()))  # a dozen tables per module, which are looked at by name
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -64,7 +64,7 @@ def _mark(module: nn.Module) -> tuple[Any, ...]:
     for name, value in vars(module).items():
         if name in _OF_TORCH:
             continue
-        if isinstance(value, _PLAIN):
+        if isinstance(value, PLAIN):
             found.append((name, type(value), value))
         elif isinstance(value, Tensor | list | tuple | dict) or is_dataclass(value):
             found.append((name, frozen(value)))
@@ -79,7 +79,7 @@ def _address(tensor: Tensor | None) -> int | None:
 
 def frozen(value: Any, depth: int = 3) -> Any:
     """A value as something that can be compared and hashed: tensors by their addresses, other objects by identity."""
-    if isinstance(value, _PLAIN):
+    if isinstance(value, PLAIN):
         return type(value), value
     if isinstance(value, Tensor):
         return value.data_ptr()

@@ -14,7 +14,7 @@ from fcco.data import Batch
 from fcco.data._batch import map_tensors
 from fcco.data._pending import LazyBatch, PendingBatch, PlannedBatch
 
-PLAIN = (bool, int, float, str, type(None))
+PLAIN = (bool, int, float, str, type(None))  # values that are compared as they are
 
 
 class NotFixed(TypeError):

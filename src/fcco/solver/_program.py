@@ -116,7 +116,9 @@ class Program:
         self._weights = Kept(evaluator.parameters)
         self._optimizer = Kept(works.optimizer_tensors())
         self._new = Flat(evaluator.parameters)
-        self._plain = Flat(evaluator.parameters)  # z of estimators that keep it in p.grad alone
+        self._plain = Flat([])
+        if not self._method.estimator.remembers:
+            self._plain = Flat(evaluator.parameters)  # z, which is in p.grad alone
         self._stands_still = stands_still_at_zero(works.optimizer)
         nesterov = getattr(self._method.estimator, "nesterov", False)
         self._has_changed_z = nesterov or works.bounds.normalize
@@ -214,10 +216,11 @@ class Program:
 
     def _keep_z(self, ok: Tensor, grads: list[Tensor], fixed: Any) -> None:
         """z_t in its place, before the optimizer, which may write into ``p.grad``."""
+        if not self._method.estimator.remembers:
+            return  # z stays in p.grad, which has its place once it was divided by its norm
         self._new.copy_from(grads)
-        if self._method.estimator.remembers:
-            self._places.flats[id(fixed.z)].take_where(ok, self._new)
-            self.grads = grads
+        self._places.flats[id(fixed.z)].take_where(ok, self._new)
+        self.grads = grads
 
     def _move(self, ok: Tensor, failed: Tensor, grads: list[Tensor], probed: Probed) -> None:
         """w_t becomes w_{t-1}, and the optimizer takes its step."""

@@ -165,8 +165,12 @@ def _compare(before: Any, after: Any, name: str, found: list[Change]) -> None:
 
 
 def _comes_or_goes(before: Any, after: Any) -> bool:
-    """Whether one of the two is nothing, or a tensor, and the other is not."""
+    """Whether one of the two is nothing, or a tensor, or has tensors, and the other is not or has fewer or more."""
     if isinstance(before, Tensor) != isinstance(after, Tensor):
+        return True
+    if _is_list_of_tensors(before) != _is_list_of_tensors(after):
+        return True
+    if isinstance(before, tuple) and isinstance(after, tuple) and len(before) != len(after):
         return True
     return (before is None) != (after is None)
 
