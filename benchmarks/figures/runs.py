@@ -21,6 +21,7 @@ from benchmarks.figures.sets import SETS
 from fcco.data import Batch
 from fcco.lab.config import TrainConfig, as_values
 from fcco.lab.datasets import Dataset
+from fcco.lab.models import is_channels_last
 from fcco.lab.parts import Parts, build
 from fcco.lab.runs import environment, finite
 
@@ -129,7 +130,7 @@ def _train(run: Run) -> Row:
         "auroc": None,
         "optimum": None,
         "pass_evaluations": training.pass_evaluations(),
-        "environment": surroundings(parts.device, parts.data),
+        "environment": surroundings(parts.device, parts.data) | {"channels_last": is_channels_last(parts.model)},
     }
     if status == "finished":
         row["f"] = training.curve["f"][-1]

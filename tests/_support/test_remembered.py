@@ -5,7 +5,7 @@ import pickle
 
 import torch
 
-from fcco._support.remembered import Remembered
+from fcco._support.remembered import Remembered, one_program_run
 
 
 class Counted:
@@ -70,3 +70,23 @@ def test_copies_start_empty():
     remembered.get((x,), lambda: 1)
     for twin in (copy.deepcopy(remembered), pickle.loads(pickle.dumps(remembered))):
         assert twin.get((x,), lambda: 2) == 2
+
+
+def test_a_program_run_does_its_own_work_once():
+    counted = Counted()
+    x = torch.ones(2)
+    assert counted.get(x) == 1
+    for wanted in (2, 3):
+        with one_program_run():
+            assert [counted.get(x), counted.get(x)] == [wanted, wanted]
+    assert counted.get(x) == 4
+
+
+def test_other_devices_only_within_a_program_run():
+    counted = Counted()
+    x = torch.ones(2, device="meta")
+    assert [counted.get(x), counted.get(x)] == [1, 2]
+    with one_program_run():
+        assert [counted.get(x), counted.get(x)] == [3, 3]
+        x.zero_()
+        assert counted.get(x) == 4

@@ -15,10 +15,11 @@ from fcco.lab.bench.command import budgets, chosen
 from fcco.lab.bench.libauc import there_is_libauc
 from fcco.lab.bench.literal import Literal, LiteralSOX, LiteralV1, LiteralV2, Rates, TaskDraw
 from fcco.lab.bench.parts import all_parts
-from fcco.lab.bench.problems import CLASSES, QUICK, Network, Precision, images, solver_of, tasks
+from fcco.lab.bench.problems import CLASSES, QUICK, Layout, Network, Precision, images, solver_of, tasks
 from fcco.lab.bench.rows import Name, Results, Row, Step, Way
 from fcco.lab.bench.timing import Budget, interleaved
 from fcco.lab.cli import main
+from fcco.lab.models import is_channels_last
 from fcco.objectives import MultiTaskAUC
 
 CPU = torch.device("cpu")
@@ -108,6 +109,7 @@ def test_verdicts_follow_from_the_rows() -> None:
     setting = settings.auc_setting(Network.SMALL_STEM, Precision.BF16)
     rows = [
         Row(Name(setting, Step.PLAIN), [26.0, 26.0]),
+        Row(Name(setting, Step.PLAIN_CONTIGUOUS), [46.0, 46.0]),
         Row(Name(setting, Step.V2, Way.CAPTURED), [22.0, 44.0]),
         Row(Name(setting, Step.V2, Way.FLOOR), [20.0, 40.0]),
         Row(Name(setting, Step.SOX, Way.CAPTURED), [12.0, 24.0]),
@@ -120,6 +122,7 @@ def test_verdicts_follow_from_the_rows() -> None:
     assert found[start + "SOX / floor"].verdict == "MISSED"
     assert found[start + "MSVR-v1 / floor"].verdict == "not measured"
     assert found[start + "v2 / eager plain SGD"].verdict == "MISSED"
+    assert found[start + "v2 / eager plain SGD, contiguous weights"].verdict == "holds"
     assert len(found) == len(verdicts.verdicts(Results()))  # every line has a name of its own
 
 
@@ -180,6 +183,17 @@ def test_on_a_cuda_device_every_method_is_captured_too(monkeypatch: pytest.Monke
     for capture in (False, True):
         solver_of(objective, Step.SOX, capture=capture)
     assert asked == [{}, {"capture": True}]
+
+
+def test_convolutions_lie_channels_last_beside_the_usual_layout() -> None:
+    problem = settings.AUC.over(images(QUICK.images, CPU), Network.OWN_STEM, Precision.TF32, QUICK)
+    plain = [name.step for name in problem.makers() if name.step in (Step.PLAIN, Step.PLAIN_CONTIGUOUS)]
+    assert plain == [Step.PLAIN, Step.PLAIN_CONTIGUOUS]
+    assert is_channels_last(problem._network())
+    usual = problem._network(Layout.CONTIGUOUS)
+    assert not is_channels_last(usual)
+    for one, other in zip(usual.parameters(), problem._network().parameters(), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_a_contender_that_fails_leaves_the_others() -> None:

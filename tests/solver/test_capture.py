@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import fcco
+from fcco.lab.models import channels_last, is_channels_last
 from fcco.solver import _capture
 from tests.helpers.capture import CAPTURED
 from tests.helpers.methods import TRACKED
@@ -83,28 +84,44 @@ def test_large_batches_between(warm_up, device, monkeypatch):
     assert_equal(captured, eager)
 
 
-def test_convolutions_in_another_memory_format(device):
-    def run(capture):
-        torch.manual_seed(0)
-        network = nn.Sequential(
-            nn.Conv2d(3, 8, 3, stride=2),
-            nn.BatchNorm2d(8),
-            nn.ReLU(),
-            nn.Conv2d(8, 8, 3),
-            nn.Flatten(),
-            nn.Linear(8, 5),
-        ).to(device, memory_format=torch.channels_last)
-        data = fcco.data.Tasks(torch.randn(60, 3, 7, 7).to(device), (torch.arange(60) % 5).to(device))
-        objective = fcco.objectives.MultiTaskAUC(network, data)
-        optimizer = torch.optim.SGD(objective.parameters(), lr=0.02, momentum=0.5)
-        solver = fcco.Solver(objective, optimizer, fcco.msvr_v2(), capture=capture)
-        for batch in solver.loader(blocks=2, samples=8, seed=3, steps_per_epoch=20):
-            solver.step(batch)
-        return solver
+def convolutions(device, capture, method):
+    """A solver over convolutions whose weights lie channels last, one of them with one channel, and its loader."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 3)]
+    model = channels_last(nn.Sequential(*layers, nn.Flatten(), nn.Linear(8, 5)).to(device))
+    data = fcco.data.Tasks(torch.randn(60, 1, 7, 7).to(device), (torch.arange(60) % 5).to(device))
+    objective = fcco.objectives.MultiTaskAUC(model, data)
+    optimizer = torch.optim.SGD(objective.parameters(), lr=0.02, momentum=0.5)
+    solver = fcco.Solver(objective, optimizer, method, capture=capture)
+    return solver, solver.loader(blocks=2, samples=8, seed=3, steps_per_epoch=24)
 
-    captured = run(True)
-    assert captured.eager_because is None
-    assert_equal(captured, run(False))
+
+@pytest.mark.parametrize(
+    "method", [fcco.sox(), fcco.msvr_v2(), fcco.msvr_v3(period=10)], ids=lambda method: method.name
+)
+def test_convolutions_in_another_memory_format(method, device, tmp_path):
+    """Eager, captured and resumed in the middle: the same bits, and no tensor loses its strides."""
+    eager, batches = convolutions(device, False, method)
+    for batch in batches:
+        eager.step(batch)
+    first, loader = convolutions(device, True, method)
+    batches = iter(loader)
+    for batch in itertools.islice(batches, 11):
+        first.step(batch)
+    fcco.save(tmp_path / "state.pt", solver=first, loader=loader)
+    for batch in batches:
+        first.step(batch)
+    second, again = convolutions(device, True, method)
+    fcco.load(tmp_path / "state.pt", solver=second, loader=again)
+    for batch in again:
+        second.step(batch)
+    assert first.eager_because is None
+    for solver in (first, second):
+        assert solver.t == 24
+        assert_equal(solver, eager)
+        assert is_channels_last(solver.objective)
+        for p, z in zip(solver.parameters, solver.z, strict=True):
+            assert z.stride() == p.stride()
 
 
 def falling(t):

@@ -19,6 +19,7 @@ from fcco.lab.config import RATES, RECIPE_NAMES, TrainConfig, check, recipe_argu
 from fcco.lab.datasets import Dataset
 from fcco.lab.errors import LabError, nearest, refusing
 from fcco.lab.lengths import Costs, schedule, total_steps
+from fcco.lab.models import channels_last
 from fcco.lab.passes import ComposedPass, FullPass, depends_on_batch
 from fcco.lab.weights import Prepared, network, scaling
 from fcco.objectives import MultiTaskAUC, Square, SquaredHinge
@@ -192,7 +193,10 @@ def _model(config: TrainConfig, dataset: Dataset, device: torch.device) -> Prepa
     model = Prepared(net, mean, spread, bf16=config.precision == "bf16")
     if config.precision == "fp64":
         model = model.double()
-    return model.to(device)
+    model = model.to(device)
+    if device.type == "cuda":
+        return channels_last(model)
+    return model
 
 
 def _objective(config: TrainConfig, model: nn.Module, data: Tasks) -> MultiTaskAUC:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fcco._support.flat import Flat, Kept
+from fcco._support.remembered import one_program_run
 from fcco.methods._rates import Rates, fits_device, split_numbers, step_numbers, varies
 from fcco.solver._clock import LOOK, Clock, Ring
 from fcco.solver._engine import Engine, Probed, Request
@@ -171,7 +172,7 @@ class Program:
         works.evaluator.places = self._elsewhere
         works.write(fork(fixed))
         try:
-            with _without_cache(works.evaluator.device):
+            with _without_cache(works.evaluator.device), one_program_run():
                 self._run(fixed)
         finally:
             works.evaluator.places = before

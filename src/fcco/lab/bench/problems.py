@@ -18,7 +18,7 @@ from fcco.data import Batch, Points, Tasks
 from fcco.lab.bench.literal import Rates, captured, repeated
 from fcco.lab.bench.rows import Step
 from fcco.lab.bench.timing import Steps
-from fcco.lab.models import build
+from fcco.lab.models import build, channels_last
 
 CLASSES = 10
 SHAPE = (3, 32, 32)
@@ -34,12 +34,23 @@ class Network(Enum):
     OWN_STEM = "ResNet18, torchvision's stem"
     MLP = "MLP 3072-64-10"
 
+    @property
+    def is_convolutional(self) -> bool:
+        return self is not Network.MLP
+
 
 class Precision(Enum):
     """What the network computes in."""
 
     BF16 = "bf16"
     TF32 = "TF32"
+
+
+class Layout(Enum):
+    """How the weights of convolutions lie in memory: as torch makes them, or with their channels innermost."""
+
+    CONTIGUOUS = "contiguous"
+    CHANNELS_LAST = "channels last"
 
 
 @final
@@ -103,7 +114,9 @@ class Rounded(nn.Module):
         return out.float()
 
 
-def network(kind: Network, precision: Precision, outputs: int, device: torch.device) -> Rounded:
+def network(
+    kind: Network, precision: Precision, outputs: int, device: torch.device, layout: Layout = Layout.CHANNELS_LAST
+) -> Rounded:
     """A network with the same weights every time."""
     torch.manual_seed(0)
     if kind is Network.SMALL_STEM:
@@ -112,7 +125,10 @@ def network(kind: Network, precision: Precision, outputs: int, device: torch.dev
         net = build("resnet18", SHAPE, outputs, stem="imagenet")
     else:
         net = build("mlp", SHAPE, outputs, hidden=(64,))
-    return Rounded(net, precision).to(device)
+    model = Rounded(net, precision).to(device)
+    if layout is Layout.CHANNELS_LAST:
+        return channels_last(model)
+    return model
 
 
 class Lookup(nn.Module):
@@ -155,6 +171,17 @@ def tf32() -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def autotuned() -> Iterator[None]:
+    """cuDNN tries its algorithms for each new shape and keeps the fastest, for every contender alike."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 # ---------------------------------------------------------------------- steps

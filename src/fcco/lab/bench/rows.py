@@ -13,6 +13,7 @@ class Step(StrEnum):
     """What takes a step."""
 
     PLAIN = "plain SGD"
+    PLAIN_CONTIGUOUS = "plain SGD, contiguous weights"
     FORWARD = "forward pass"
     SOX = "SOX"
     V1 = "MSVR-v1"
@@ -22,6 +23,7 @@ class Step(StrEnum):
     V2_SP = "MSVR-v2-SP"
     SOAP = "SOAP"
     LIBAUC = "LibAUC SOAP"
+    LIBAUC_CONTIGUOUS = "LibAUC SOAP, contiguous weights"
     MEMORY_AP = "memory, AP"
     MEMORY_PAUC = "memory, pAUC"
 

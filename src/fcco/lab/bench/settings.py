@@ -20,11 +20,13 @@ from fcco.lab.bench.problems import (
     METHODS,
     NEVER,
     RATES,
+    Layout,
     Lookup,
     Network,
     PlainData,
     Precision,
     Sizes,
+    autotuned,
     class_numbers,
     images,
     loader_steps,
@@ -99,6 +101,9 @@ class AUC:
     def makers(self) -> Makers:
         """How each contender is made."""
         found: Makers = {Name(self.name, Step.PLAIN): self.plain}
+        if self.kind.is_convolutional:
+            # As anybody's step is who has not asked for another layout.
+            found[Name(self.name, Step.PLAIN_CONTIGUOUS)] = partial(self.plain, Layout.CONTIGUOUS)
         for step in METHODS:
             found[Name(self.name, step)] = partial(self.solver, step, capture=False)
         for step in METHODS:
@@ -108,11 +113,11 @@ class AUC:
             found[Name(self.name, step, Way.FLOOR)] = partial(self.floor, kind)
         return found
 
-    def plain(self) -> Steps:
+    def plain(self, layout: Layout = Layout.CHANNELS_LAST) -> Steps:
         """Plain SGD on the ten one-vs-rest columns."""
         target = one_hot(class_numbers(self.x.shape[0], self.device), CLASSES).float()
         size = self.sizes.blocks * self.sizes.samples
-        return plain_steps(self._network(), PlainData(self.x, target), size, capture=False)
+        return plain_steps(self._network(layout), PlainData(self.x, target), size, capture=False)
 
     def solver(self, step: Step, *, capture: bool) -> Steps:
         """fcco."""
@@ -120,11 +125,11 @@ class AUC:
         solver = solver_of(objective, step, capture=capture)
         return solver_steps(solver, self.sizes.blocks, self.sizes.samples)
 
-    def floor(self, kind: type[Literal]) -> Steps:
+    def floor(self, kind: type[Literal], layout: Layout = Layout.CHANNELS_LAST) -> Steps:
         """The step by hand."""
         generator = seeded(self.device)
         positives = self.sizes.samples // 2
-        literal = kind(self._network(), self.x, CLASSES, positives, RATES)
+        literal = kind(self._network(layout), self.x, CLASSES, positives, RATES)
         members = class_numbers(self.x.shape[0], self.device).argsort(stable=True).view(CLASSES, -1)
         draw = TaskDraw(members, self.sizes.blocks, positives, generator)
 
@@ -135,8 +140,8 @@ class AUC:
             return captured(step, generator)
         return repeated(step)
 
-    def _network(self) -> Any:
-        return network(self.kind, self.precision, CLASSES, self.device)
+    def _network(self, layout: Layout = Layout.CHANNELS_LAST) -> Any:
+        return network(self.kind, self.precision, CLASSES, self.device, layout)
 
 
 def run_auc(kind: Network, sizes: Sizes, device: torch.device, budget: Budget) -> Iterator[list[Row]]:
@@ -148,7 +153,7 @@ def run_auc(kind: Network, sizes: Sizes, device: torch.device, budget: Budget) -
 
 def timed(makers: Makers, device: torch.device, budget: Budget) -> list[Row]:
     """Rows of one setting; what its contenders held is given back."""
-    with tf32():
+    with tf32(), autotuned():
         rows, running = measured(makers, device, budget)
     running.clear()
     release(device)
@@ -197,6 +202,8 @@ class AP:
             found[Name(self.name, Step.MEMORY_AP, way)] = partial(self.memory, Step.MEMORY_AP, capture=capture)
             found[Name(self.name, Step.MEMORY_PAUC, way)] = partial(self.memory, Step.MEMORY_PAUC, capture=capture)
         found[Name(self.name, Step.LIBAUC)] = self.libauc
+        if self.kind.is_convolutional:
+            found[Name(self.name, Step.LIBAUC_CONTIGUOUS)] = partial(self.libauc, Layout.CONTIGUOUS)
         return found
 
     def plain(self, *, capture: bool) -> Steps:
@@ -224,12 +231,12 @@ class AP:
             loader.score(self.sizes.fill)
         return loader_steps(solver, loader)
 
-    def libauc(self) -> Steps:
+    def libauc(self, layout: Layout = Layout.CHANNELS_LAST) -> Steps:
         """LibAUC's loss and optimizer, on batches of the same composition."""
-        return libauc_steps(self._model(), self.data.y, self.sizes.positives, self.sizes.others, RATES)
+        return libauc_steps(self._model(layout), self.data.y, self.sizes.positives, self.sizes.others, RATES)
 
-    def _model(self) -> Lookup:
-        return Lookup(network(self.kind, Precision.BF16, 1, self.device), self.pool)
+    def _model(self, layout: Layout = Layout.CHANNELS_LAST) -> Lookup:
+        return Lookup(network(self.kind, Precision.BF16, 1, self.device, layout), self.pool)
 
 
 def run_ap(kind: Network, sizes: Sizes, device: torch.device, budget: Budget) -> Iterator[list[Row]]:

@@ -118,8 +118,10 @@ def _against_plain(results: Results) -> Iterator[Verdict]:
     """A captured MSVR-v2 step beside anybody's eager step."""
     kind = Network.SMALL_STEM
     setting = auc_setting(kind, Precision.BF16)
-    ratio = results.ratio(Name(setting, Step.V2, Way.CAPTURED), Name(setting, Step.PLAIN))
-    yield Verdict(PART_OF[kind], f"{kind.value}, bf16: captured v2 / eager plain SGD", 1.0, ratio)
+    captured = Name(setting, Step.V2, Way.CAPTURED)
+    for step in (Step.PLAIN, Step.PLAIN_CONTIGUOUS):
+        ratio = results.ratio(captured, Name(setting, step))
+        yield Verdict(PART_OF[kind], f"{kind.value}, bf16: captured v2 / eager {step}", 1.0, ratio)
 
 
 def _precision(results: Results) -> Iterator[Verdict]:
@@ -128,8 +130,12 @@ def _precision(results: Results) -> Iterator[Verdict]:
     for kind, part, bound in ((Network.SMALL_STEM, "ap-resnet", 3.0), (Network.MLP, "ap-mlp", 8.0)):
         setting = ap_setting(kind)
         libauc = Name(setting, Step.LIBAUC)
-        ratio = results.ratio(libauc, Name(setting, Step.SOX, Way.CAPTURED))
-        yield Verdict(part, f"AP, {kind.value}: LibAUC / captured SOX", bound, ratio, at_least=True)
+        rivals = {Step.LIBAUC: "LibAUC"}
+        if kind.is_convolutional:
+            rivals[Step.LIBAUC_CONTIGUOUS] = "LibAUC, contiguous weights"
+        for rival, words in rivals.items():
+            ratio = results.ratio(Name(setting, rival), Name(setting, Step.SOX, Way.CAPTURED))
+            yield Verdict(part, f"AP, {kind.value}: {words} / captured SOX", bound, ratio, at_least=True)
         for step in memories:
             memory = Name(setting, step, Way.CAPTURED)
             if kind is Network.MLP:

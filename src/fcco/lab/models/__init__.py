@@ -2,7 +2,20 @@
 
 from .build import NAMES, build
 from .densenet import DenseNet, densenet121
+from .layout import channels_last, is_channels_last
 from .plain import MLP, Linear
 from .resnet import ResNet, resnet18, resnet34
 
-__all__ = ["MLP", "NAMES", "DenseNet", "Linear", "ResNet", "build", "densenet121", "resnet18", "resnet34"]
+__all__ = [
+    "MLP",
+    "NAMES",
+    "DenseNet",
+    "Linear",
+    "ResNet",
+    "build",
+    "channels_last",
+    "densenet121",
+    "is_channels_last",
+    "resnet18",
+    "resnet34",
+]
