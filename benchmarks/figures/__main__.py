@@ -10,7 +10,7 @@
 row is in the folder, and starts none that would not end in time. Rows are JSON lines; the folder may be carried
 from machine to machine, and files of several machines may lie side by side in it. On a GPU start CUDA's
 multi-process service in the shell before (nvidia-cuda-mps-control -d) and stop it afterwards; without it the processes
-take turns. FCCO_COMMIT names the commit where the checkout has no history. --quick is a small plan for a CPU.
+take turns. Where runs fail the exit status is 1. FCCO_COMMIT names the commit where the checkout has no history. --quick is a small plan for a CPU.
 """
 
 from __future__ import annotations
@@ -45,10 +45,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.quick:
         everything = quick_plan()
     studies = only(everything, options.only)
+    failed = False
     if options.command == "run":
         setting = Setting(options.workers, options.seconds, options.device, options.grace, options.autotune)
-        made = Pool(possible(studies), everything, options.out, setting, say=_say).run()
+        pool = Pool(possible(studies), everything, options.out, setting, say=_say)
+        made = pool.run()
         print(f"{made} runs made")
+        if pool.failures:
+            _say(f"figures: {pool.failures} of {made} runs failed")
+            failed = True
     if options.command == "time":
         for name, found in measure(studies, options.device, options.out).items():
             print(f"{name}: {1000 * found['step']:.2f} ms per step, {found['pass']:.2f} s per full pass")
@@ -61,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(path)
         return 0
     print(table(studies, Progress(everything, rows)))
-    return 0
+    return int(failed)
 
 
 def possible(studies: Sequence[Study]) -> list[Study]:

@@ -15,7 +15,7 @@ from benchmarks.figures.studies import TUNING_SEED, Progress, Study
 from fcco.lab.figure import Panel, draw
 
 LABELS = {
-    "samples": "samples drawn (a full pass of v3 counts m n; n where the legend says so)",
+    "samples": "samples drawn",
     "oracle": "oracle calls: values of g and Jacobians, per sample",
     "seconds": "seconds in steps, with other runs side by side",
     "alone": "seconds in steps, by the time of a step with nothing beside it",
@@ -133,6 +133,8 @@ def _draw_one(layout: Layout, x: str, studies: Mapping[str, Study], progress: Pr
     panels = []
     wanted = 0
     drawn = 0
+    if not _has_own_runs(layout, studies, progress):
+        return False
     for title, curves in layout.panels:
         known = [curve for curve in curves if curve.study in studies]
         wanted += len(known)
@@ -145,6 +147,11 @@ def _draw_one(layout: Layout, x: str, studies: Mapping[str, Study], progress: Pr
     note = _note(layout, studies, drawn, wanted)
     draw(target, panels, x="x", x_label=LABELS[x], title=layout.title, note=note)
     return True
+
+
+def _has_own_runs(layout: Layout, studies: Mapping[str, Study], progress: Progress) -> bool:
+    """Whether there is more to show than the curves that a figure borrows from another."""
+    return any(study.figure == layout.name and progress.reported(study) for study in studies.values())
 
 
 def _panel(

@@ -46,16 +46,26 @@ def whole_plan() -> list[Study]:
 
 
 def only(studies: Sequence[Study], prefixes: Sequence[str]) -> list[Study]:
-    """The studies whose names begin with one of the prefixes, in the order of the prefixes; all without any."""
+    """The studies whose names begin with one of the prefixes, in the order of the prefixes; all without any.
+
+    A prefix ends where a word of the name ends: figure1/cifar10 does not stand for figure1/cifar100.
+    """
     if not prefixes:
         return list(studies)
     chosen: dict[str, Study] = {}
     for prefix in prefixes:
-        found = {study.name: study for study in studies if study.name.startswith(prefix)}
+        found = {study.name: study for study in studies if _begins(study.name, prefix)}
         if not found:
             raise SystemExit(f"no study begins with {prefix!r}; `plan` lists them")
         chosen.update((name, study) for name, study in found.items() if name not in chosen)
     return list(chosen.values())
+
+
+def _begins(name: str, prefix: str) -> bool:
+    if not name.startswith(prefix):
+        return False
+    rest = name[len(prefix) :]
+    return not rest[:1].isalnum() or not prefix[-1:].isalnum()
 
 
 def points_of(grid: Mapping[str, Sequence[object]]) -> tuple[Point, ...]:

@@ -123,6 +123,9 @@ class Pool:
         out: the folder of rows.
         setting: how to run.
         say: where to tell.
+
+    Attributes:
+        failures: runs that could not be made.
     """
 
     def __init__(
@@ -138,6 +141,7 @@ class Pool:
         self._forecast = Forecast(setting.workers)
         self._workers: list[Worker] = []
         self._made = 0
+        self.failures = 0
         self._told = time.monotonic()
         self._count = 0
 
@@ -225,6 +229,7 @@ class Pool:
         journal.append(row)
         self._made += 1
         if row["status"] == "failed":
+            self.failures += 1
             self._failed.append(row)
             self._say(f"failed: {run.config.dataset} {run.config.method} {run.trainer}: {row['message'][:300]}")
             if sum(other["key"] == run.key for other in self._failed) < MOST_FAILURES:

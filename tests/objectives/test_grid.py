@@ -59,7 +59,7 @@ def ranking(x, y, kind):
 
 
 def survival(x, y):
-    noise = torch.rand(N, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(x.dtype)
+    noise = torch.rand(N, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(x)
     return zoo.Cox(linear(x), fcco.data.RiskSets(x, y.to(x.dtype) + noise, torch.arange(N) % 3 > 0))
 
 
@@ -70,7 +70,8 @@ def bags(x, y):
 
 
 def contrastive(x, y):
-    views = (x, x + 0.05 * torch.randn(x.shape, generator=torch.Generator().manual_seed(2)).to(x.dtype))
+    noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(2)).to(x)
+    views = (x, x + 0.05 * noise)
     return zoo.GlobalContrastive(linear(x, 8), fcco.data.Examples(views), temperature=0.5)
 
 

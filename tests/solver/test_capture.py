@@ -121,7 +121,8 @@ def test_convolutions_in_another_memory_format(method, device, tmp_path):
         assert_equal(solver, eager)
         assert is_channels_last(solver.objective)
         for p, z in zip(solver.parameters, solver.z, strict=True):
-            assert z.stride() == p.stride()
+            if p.dim() == 4:  # where a dimension has one element its stride may be any
+                assert z.is_contiguous(memory_format=torch.channels_last)
 
 
 def falling(t):

@@ -22,6 +22,8 @@ STYLES: dict[str, tuple[str, str]] = {
     "variant-v2": ("#CC79A7", ":"),
     "variant-v3": ("#56B4E9", ":"),
 }
+#: An axis that spans less than this has more ticks: 1, 2 and 5 alone would leave two or three.
+NARROW = 20.0
 OTHERS = (("#D55E00", "-"), ("#CC79A7", "--"), ("#56B4E9", "-."), ("#F0E442", "-"))
 
 
@@ -143,7 +145,11 @@ def _plain_ticks(axes: Any) -> None:
     """0.05 rather than 5 x 10^-2, and thousands in short."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    low, high = axes.get_ylim()
+    steps: tuple[float, ...] = (1.0, 2.0, 5.0)
+    if high / low < NARROW:
+        steps = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
+    axes.yaxis.set_major_locator(LogLocator(subs=steps))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))

@@ -93,3 +93,11 @@ def test_only_keeps_the_order_asked_for() -> None:
     assert [study.figure for study in chosen] == ["figure4"] * 6 + ["figure1"] * 5
     with pytest.raises(SystemExit, match="no study begins with 'figure9'"):
         only(whole_plan(), ["figure9"])
+
+
+def test_a_prefix_ends_where_a_word_ends() -> None:
+    plan = whole_plan()
+    for prefix, panel in (("figure1/cifar10", "cifar10"), ("pays/cifar10", "cifar10"), ("figure1/cifar10/", "cifar10")):
+        panels = {study.panel.split(",")[0] for study in only(plan, [prefix])}
+        assert panels == {panel}
+    assert len(only(plan, ["figure1/cifar10/msvr-v3"])) == 2  # also charged n per pass

@@ -14,6 +14,7 @@ import pytest
 from benchmarks.figures import __main__ as command
 from benchmarks.figures import pool as pools
 from benchmarks.figures.costs import Forecast, alone
+from benchmarks.figures.draw import draw_all
 from benchmarks.figures.plan import METHODS, points_of
 from benchmarks.figures.pool import Pool, Setting
 from benchmarks.figures.runs import Run, carry_out
@@ -62,6 +63,35 @@ def test_a_plan_is_drawn_as_far_as_it_has_come(
     lines = capsys.readouterr().out.splitlines()
     assert next(line for line in lines if line.startswith("figure1/digits/sox")).split()[1:3] == ["5", "5"]
     assert next(line for line in lines if line.startswith("figure1/digits/msvr-v2")).split()[1:3] == ["0", "5"]
+
+
+def test_borrowed_curves_alone_make_no_figure(tmp_path: Path) -> None:
+    tuned = small_plan()[0]
+    study = replace(tuned, name="figure1/cifar10/sox", rungs=(), grid=GRID[:1])
+    stems = replace(study, name="stems/cifar10/sox", base=replace(study.base, config=replace(SMALL, steps=30)))
+    rows = {}
+    for seed in study.seeds:
+        run = replace(study.base, config=replace(study.base.config, seed=seed, **dict(GRID[0])))
+        rows[run.key] = carry_out(run, "cpu") | {"workers": 1}
+    written = [path.name for path in draw_all([study, stems], [study, stems], rows, tmp_path)]
+    assert "figure1-samples.png" in written
+    assert "stems-samples.png" not in written
+
+
+def test_failed_runs_make_the_command_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing:
+        failures = 1
+
+        def __init__(self, *parts: object, **options: object) -> None: ...
+
+        def run(self) -> int:
+            return 2
+
+    monkeypatch.setattr(command, "Pool", Failing)
+    argv = ["run", "--quick", "--device", "cpu", "--out", str(tmp_path)]
+    assert command.main(argv) == 1
+    monkeypatch.setattr(Failing, "failures", 0)
+    assert command.main(argv) == 0
 
 
 def test_a_run_that_would_not_end_in_time_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

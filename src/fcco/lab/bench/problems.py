@@ -173,17 +173,6 @@ def tf32() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-@contextmanager
-def autotuned() -> Iterator[None]:
-    """cuDNN tries its algorithms for each new shape and keeps the fastest, for every contender alike."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
-
-
 # ---------------------------------------------------------------------- steps
 
 

@@ -26,7 +26,6 @@ from fcco.lab.bench.problems import (
     PlainData,
     Precision,
     Sizes,
-    autotuned,
     class_numbers,
     images,
     loader_steps,
@@ -153,7 +152,7 @@ def run_auc(kind: Network, sizes: Sizes, device: torch.device, budget: Budget) -
 
 def timed(makers: Makers, device: torch.device, budget: Budget) -> list[Row]:
     """Rows of one setting; what its contenders held is given back."""
-    with tf32(), autotuned():
+    with tf32():
         rows, running = measured(makers, device, budget)
     running.clear()
     release(device)
