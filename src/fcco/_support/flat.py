@@ -71,10 +71,14 @@ def _dense_strides(tensor: Tensor) -> tuple[int, ...]:
 
 @torch.no_grad()
 def copy_all(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
-    """targets <- sources, in place."""
-    wanted = list(targets)
-    if wanted:
-        torch._foreach_copy_(wanted, list(sources))
+    """targets <- sources, in place: a launch per dtype, where a list of several would take one per tensor."""
+    groups: dict[tuple[torch.dtype, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
+    for target, source in zip(targets, sources, strict=True):
+        alike = groups.setdefault((target.dtype, source.dtype), ([], []))
+        alike[0].append(target)
+        alike[1].append(source)
+    for some_targets, some_sources in groups.values():
+        torch._foreach_copy_(some_targets, some_sources)
 
 
 @final

@@ -59,8 +59,9 @@ class Clock:
             running: () bool, whether no attempt before has stopped the run; where it has, none is taken.
             invalid: () bool, whether some index names no block, which stops every run; None: all are known to.
         """
-        stops = torch.zeros_like(ok)
-        if not self._skips:
+        if self._skips:
+            stops = torch.zeros_like(ok)
+        else:
             stops = running ^ ok  # running and not taken, since what is taken is running
         if invalid is not None:
             stops = stops | (invalid & running)

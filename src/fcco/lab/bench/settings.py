@@ -253,13 +253,13 @@ def launch_setting(kind: Network) -> str:
 
 
 def run_launches(sizes: Sizes, device: torch.device, budget: Budget) -> Iterator[list[Row]]:
-    """What the host asks of the device, with eager and captured SOX and MSVR-v2."""
+    """What the host asks of the device, with eager and captured SOX and MSVR-v2, and with their floors."""
     x = images(sizes.images, device)
     for kind in (Network.SMALL_STEM, Network.MLP):
         makers = AUC.over(x, kind, Precision.BF16, sizes).makers()
         rows = []
         for name, make in makers.items():
-            if name.step in (Step.SOX, Step.V2) and name.way is not Way.FLOOR:
+            if name.step in (Step.SOX, Step.V2):
                 rows.append(counted(Name(launch_setting(kind), name.step, name.way), make, budget.warm))
                 release(device)
         yield rows
