@@ -136,10 +136,9 @@ class FitResult:
                 value = "failed"
             lines.append(f"{row['trial']:<12} {row['examples']:>10,} {value:>20}  {row['setting']}{mark}")
         low, high = self.interval
-        lines.append(
-            f"chosen: {self.chosen}, {self.metric} {self.value:.4f} (95 % {low:.4f} to {high:.4f}), plain loss"
-        )
-        lines[-1] += f" {self.plain_value:.4f}; {self.examples:,} examples"
+        value = f"{self.metric} {self.value:.4f} (95 % {low:.4f} to {high:.4f})"
+        lines.append(f"chosen: {self.chosen}: {value}; plain loss alone {self.plain_value:.4f}")
+        lines.append(f"{self.examples:,} examples went through the network")
         return "\n".join(lines)
 
     # ------------------------------------------------------------------ files

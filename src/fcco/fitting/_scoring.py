@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +26,9 @@ def in_precision(device: torch.device, precision: str) -> Iterator[None]:
 
 
 @torch.no_grad()
-def score(model: nn.Module, source: Source, *, precision: str = "fp32", num_workers: int = 0, chunk: int = 1024) -> Tensor:  # fmt: skip
+def score(
+    model: nn.Module, source: Source, *, precision: str = "fp32", num_workers: int = 0, chunk: int = 1024
+) -> Tensor:
     """The model's outputs (N, ...) for all examples of a source, on the CPU.
 
     Args:
@@ -100,7 +101,7 @@ def dtype_of(model: nn.Module) -> torch.dtype | None:
 
 
 def _batches(
-    source: Source, dtype: torch.dtype | None, chunk: int, num_workers: int, ids: Any = None
+    source: Source, dtype: torch.dtype | None, chunk: int, num_workers: int, ids: Tensor | None = None
 ) -> Iterator[Batch]:
     if ids is None:
         ids = torch.arange(source.size)

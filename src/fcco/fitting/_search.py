@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -204,12 +205,11 @@ class Search:
 
     def network(self, of: Trial | Weights) -> nn.Module:
         """A copy of the model with other weights."""
-        import copy
-
-        weights = of
         if isinstance(of, Trial):
             assert of.best is not None
             weights = of.best
+        else:
+            weights = of
         model = copy.deepcopy(self._model)
         model.load_state_dict(weights)
         return model

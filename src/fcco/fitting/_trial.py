@@ -148,7 +148,7 @@ class Trial:
 
     @property
     def value(self) -> float:
-        """The best that the validation part said; minus infinity before the first check, and where it was not finite."""
+        """The best that the validation part said; minus infinity where it said nothing."""
         known = [check.value for check in self.checks if check.value == check.value]
         if not known:
             return float("-inf")
