@@ -1,0 +1,227 @@
+"""Loss: an objective as a plain module for one's own loop, with u in its state_dict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from fcco._support import checks
+from fcco._support.parallel import gather_outputs
+from fcco.data import Batch
+from fcco.data._convert import numbers_or_objects
+from fcco.data._draws import exact_dtype
+from fcco.losses._labels import KnownLabels
+from fcco.methods import soap
+from fcco.methods._box import Box, Drawn, Point, Probe, WeighAt
+from fcco.methods.estimators import Plain
+from fcco.methods.schedules import Schedule
+from fcco.methods.trackers import with_derivative
+from fcco.objectives import OutputObjective
+
+
+class Loss(nn.Module):
+    r"""A loss that tracks its inner means across calls; abstract.
+
+    ``loss(scores, y, id).backward()`` leaves :math:`\frac1B \sum_i f_i'(u_i) \nabla g_i` in the gradients, what
+    :class:`fcco.Solver` with ``fcco.soap(beta=beta)`` computes on the same batch, step for step. The value is
+    :math:`\frac1B \sum_i f_i(u_i)`. The blocks i are those of the batch (every positive with a negative to compare it
+    with, and so on); those present of a class (query, group, risk set) are taken for a uniform draw from it. A batch
+    without a block gives zero, with a graph.
+
+    u moves in training mode only (``loss.eval()``: the value, without moving u), and only where it stays finite.
+    Some losses train variables of their own: give ``[*model.parameters(), *loss.parameters()]`` to the optimizer.
+
+    Under torch.distributed every rank gathers the scores and ids of all, so that the loss and u are the same
+    everywhere, and gradients averaged over ranks (DDP does so) are those of one rank with the whole batch. In eval mode
+    a rank has its own batch alone.
+
+    Args:
+        objective: over data without inputs, whose model hands on what it is given.
+        y: the labels for comparison, as the user gave them; None: nothing to compare.
+        beta: the weight of a fresh estimate in u, in (0, 1]; a number or a function of the call 1, 2, ...
+
+    Attributes:
+        objective: what it is a loss of.
+        u: (m, dim) the tracked means, logarithms where the objective says so.
+        visited: (m,) bool, which blocks have a u.
+        steps: () int64, how many calls moved u.
+    """
+
+    u: Tensor
+    visited: Tensor
+    steps: Tensor
+
+    def __init__(self, objective: OutputObjective, y: Any, *, beta: Schedule) -> None:
+        super().__init__()
+        self.objective = objective
+        self._method = soap(beta=beta)
+        self._labels: KnownLabels | None = None
+        if y is not None:
+            self._labels = KnownLabels(type(self).__name__, objective.data, y)
+        device = objective.data.device
+        # In double precision whatever the scores: exponents of hundreds need its digits.
+        rows = torch.zeros(objective.num_blocks, objective.dim, dtype=exact_dtype(device), device=device)
+        self.register_buffer("u", rows)
+        self.register_buffer("visited", torch.zeros(objective.num_blocks, dtype=torch.bool, device=device))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        self._steps = 0  # the same on the host: schedules ask for it, and a device would have to wait
+        self.register_load_state_dict_post_hook(_read_steps)  # type: ignore[no-untyped-call]
+
+    def forward(self, scores: Any, y: Any = None, id: Any = None) -> Tensor:
+        """The loss of a batch.
+
+        Args:
+            scores: (K, ...) the network's outputs, with their graph.
+            y: (K, ...) the labels, compared with those that the loss was made with; None: not compared.
+            id: (K,) integers, the positions of the examples in the training data, best on the CPU.
+
+        Returns:
+            ().
+        """
+        outputs = self._outputs(scores)
+        rows = self._checked_ids(id, outputs)
+        if self._labels is not None:
+            self._labels.check(y, rows)
+        # Half precision has done its work in the network: differences of scores need more digits.
+        with torch.autocast(outputs.device.type, enabled=False):
+            value = self._value(outputs, rows)
+        return value.to(torch.promote_types(outputs.dtype, torch.float32))
+
+    def _value(self, outputs: Tensor, id: Tensor) -> Tensor:
+        """() from the outputs (K, ...) of the examples (K,), which are on the CPU."""
+        if self.training:
+            outputs, id = gather_outputs(outputs, id)
+        batch = self._completed(id, outputs.device)
+        index = batch.index
+        assert index is not None
+        if not index.numel():
+            return self._nothing(outputs)
+        g = self.objective.values(index, outputs, batch).to(self.u.dtype)  # (B, dim)
+        u = self._tracked(index, g.detach())
+        f = self.objective.outer(index, with_derivative(u, g, self._log_domain()))  # (B,)
+        return f.mean()
+
+    def _completed(self, id: Tensor, device: torch.device) -> Batch:
+        """The blocks of the examples (K,), and how much each example counts for them."""
+        data = self.objective.data
+        rows = id.to(data.device)
+        bare = Batch(None, rows, y=data.labels_at(rows))
+        return self.objective.blocks.complete(bare, all_ranks=True).to(device, non_blocking=True)
+
+    @torch.no_grad()
+    def _tracked(self, index: Tensor, g: Tensor) -> Tensor:
+        """u_t (B, dim) of the blocks (B,) from the fresh g (B, dim); in training mode it takes the place of u_{t-1}."""
+        before = self.u[index]  # (B, dim)
+        visited = self.visited[index]  # (B,)
+        ratio = self.objective.num_blocks / index.shape[0]
+        c = self._method.tracker.coefficients(self._steps + 1, ratio, before)
+        drawn = Drawn(
+            u=before,
+            earlier=lambda: before,
+            new=~visited.unsqueeze(1),
+            log_domain=self._log_domain(),
+            project=self.objective.project,
+        )
+
+        def probe(point: Point, weigh_at: WeighAt, weight: Any) -> Probe:
+            return Probe(g, u=weigh_at(g, None))
+
+        u = Box(self._method, c, drawn).run(Plain().weights(self._steps + 1), probe).u
+        if self.training:
+            # Half precision overflows now and then, and GradScaler skips that step: u must not keep it.
+            finite = torch.isfinite(u).all(1)  # (B,)
+            self.u.index_copy_(0, index, torch.where(finite.unsqueeze(1), u, before))
+            self.visited.index_copy_(0, index, visited | finite)
+            self.steps += 1
+            self._steps += 1
+        return u
+
+    def _log_domain(self) -> Tensor | bool | None:
+        """Which components hold logarithms, as the trackers take it."""
+        marks = self.objective.log_domain
+        if all(marks):
+            return True
+        if not any(marks):
+            return None
+        return torch.tensor(marks, device=self.u.device)
+
+    def _nothing(self, outputs: Tensor) -> Tensor:
+        """0 with a graph to everything, for a batch without a block."""
+        total = outputs.reshape(-1)[:0].sum()
+        for p in self.objective.parameters():
+            total = total + p.reshape(-1)[:0].sum().to(total.dtype)
+        return total
+
+    # ------------------------------------------------------------------ what is handed over
+
+    def _outputs(self, scores: Any) -> Tensor:
+        outputs = self.objective.outputs(scores)
+        if outputs.dim() == 0:
+            raise ValueError(f"scores must have one row per example, shape (K, ...), got {tuple(outputs.shape)}")
+        if outputs.device != self.u.device:
+            where = str(outputs.device)
+            raise ValueError(f"scores are on {where} and the loss is on {self.u.device}: call loss.to({where!r})")
+        return outputs
+
+    def _checked_ids(self, id: Any, outputs: Tensor) -> Tensor:
+        """(K,) int64 on the CPU, positions in the data."""
+        name = type(self).__name__
+        if id is None:
+            raise TypeError(
+                f"id must be given to {name}, the position of each example in the training data: loss(scores, y, id); "
+                "fcco.data.Indexed(dataset) yields it"
+            )
+        given = numbers_or_objects("id", id)
+        whole = isinstance(given, Tensor) and not (given.is_floating_point() or given.is_complex())
+        if not isinstance(given, Tensor) or not whole or given.dtype == torch.bool:
+            raise TypeError(f"id must hold integers, the positions of the examples, got {id!r}")
+        if given.shape != (outputs.shape[0],):
+            raise ValueError(f"id must have shape ({outputs.shape[0]},), one per score, got {tuple(given.shape)}")
+        rows = given.cpu().to(torch.int64)
+        size = self.objective.data.num_examples
+        wrong = rows[(rows < 0) | (rows >= size)].tolist()
+        if wrong:
+            raise ValueError(f"id must be in 0..{size - 1}, the {size} examples of {name}, got {checks.some(wrong)}")
+        return rows
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # loss.half() and the like are for the trained variables: u and the tables of the data keep their digits.
+        kept = {id(buffer) for buffer in self.buffers() if buffer.is_floating_point()}
+
+        def moved(tensor: Tensor) -> Tensor:
+            applied = fn(tensor)
+            if id(tensor) not in kept:
+                return applied
+            return tensor.to(applied.device)
+
+        super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+    def extra_repr(self) -> str:
+        return f"{self.objective.data.num_examples} examples, {self.objective.num_blocks} blocks"
+
+
+def _read_steps(loss: nn.Module, incompatible: Any) -> None:
+    """The host's count of steps, after a state was loaded."""
+    assert isinstance(loss, Loss)
+    loss._steps = int(loss.steps)
+
+
+class Given(nn.Module):
+    """Stands where an objective has its network: the outputs are given."""
+
+    def forward(self, *outputs: Any) -> Any:
+        if len(outputs) == 1:
+            return outputs[0]
+        return outputs
+
+
+def no_inputs(labels: Any) -> Tensor:
+    """(N, 0) inputs for data of which the labels (N, ...) alone are known, on their device."""
+    given = numbers_or_objects("y", labels)
+    if isinstance(given, Tensor):
+        return torch.empty(given.shape[0] if given.dim() else 0, 0, device=given.device)
+    return torch.empty(len(given), 0)
