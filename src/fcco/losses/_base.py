@@ -14,12 +14,16 @@ from fcco.data import Batch
 from fcco.data._convert import numbers_or_objects
 from fcco.data._draws import exact_dtype
 from fcco.losses._labels import KnownLabels
-from fcco.methods import soap
+from fcco.losses._memory import LossMemory
+from fcco.losses._sampler import ImportanceBatches
+from fcco.methods import OutputMemory, soap
 from fcco.methods._box import Box, Drawn, Point, Probe, WeighAt
 from fcco.methods.estimators import Plain
 from fcco.methods.schedules import Schedule
 from fcco.methods.trackers import with_derivative
 from fcco.objectives import OutputObjective
+
+_MEMORY = "memory."  # how the memory's part of a state_dict begins
 
 
 class Loss(nn.Module):
@@ -38,35 +42,45 @@ class Loss(nn.Module):
     everywhere, and gradients averaged over ranks (DDP does so) are those of one rank with the whole batch. In eval mode
     a rank has its own batch alone.
 
+    With ``memory`` the loss keeps the last output of every example in place of u, takes exact weights from that table,
+    and draws batches by them (:meth:`sampler`): the steps of ``fcco.Solver(..., fcco.output_memory())``. Its value is F
+    at the table.
+
     Args:
         objective: over data without inputs, whose model hands on what it is given.
         y: the labels for comparison, as the user gave them; None: nothing to compare.
         beta: the weight of a fresh estimate in u, in (0, 1]; a number or a function of the call 1, 2, ...
+        memory: True, or settings: the output memory.
 
     Attributes:
         objective: what it is a loss of.
-        u: (m, dim) the tracked means, logarithms where the objective says so.
-        visited: (m,) bool, which blocks have a u.
-        steps: () int64, how many calls moved u.
+        u: (m, dim) the tracked means, logarithms where the objective says so; None with a memory.
+        visited: (m,) bool, which blocks have a u; None with a memory.
+        steps: () int64, how many calls moved u, or wrote into the table.
     """
 
     u: Tensor
     visited: Tensor
     steps: Tensor
 
-    def __init__(self, objective: OutputObjective, y: Any, *, beta: Schedule) -> None:
+    def __init__(
+        self, objective: OutputObjective, y: Any, *, beta: Schedule, memory: bool | OutputMemory = False
+    ) -> None:
         super().__init__()
         self.objective = objective
+        self._memory = _memory_of(objective, memory)
         self._method = soap(beta=beta)
         self._labels: KnownLabels | None = None
         if y is not None:
             self._labels = KnownLabels(type(self).__name__, objective.data, y)
         device = objective.data.device
-        # In double precision whatever the scores: exponents of hundreds need its digits.
-        rows = torch.zeros(objective.num_blocks, objective.dim, dtype=exact_dtype(device), device=device)
-        self.register_buffer("u", rows)
-        self.register_buffer("visited", torch.zeros(objective.num_blocks, dtype=torch.bool, device=device))
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=device))
+        self.register_buffer("u", None)
+        self.register_buffer("visited", None)
+        if self._memory is None:
+            # In double precision whatever the scores: exponents of hundreds need its digits.
+            self.u = torch.zeros(objective.num_blocks, objective.dim, dtype=exact_dtype(device), device=device)
+            self.visited = torch.zeros(objective.num_blocks, dtype=torch.bool, device=device)
         self._steps = 0  # the same on the host: schedules ask for it, and a device would have to wait
         self.register_load_state_dict_post_hook(_read_steps)  # type: ignore[no-untyped-call]
 
@@ -87,7 +101,11 @@ class Loss(nn.Module):
             self._labels.check(y, rows)
         # Half precision has done its work in the network: differences of scores need more digits.
         with torch.autocast(outputs.device.type, enabled=False):
-            value = self._value(outputs, rows)
+            if self._memory is None:
+                value = self._value(outputs, rows)
+            else:
+                value = self._memory.value(outputs, rows, self.training)
+                self._count()
         return value.to(torch.promote_types(outputs.dtype, torch.float32))
 
     def _value(self, outputs: Tensor, id: Tensor) -> Tensor:
@@ -135,9 +153,13 @@ class Loss(nn.Module):
             finite = torch.isfinite(u).all(1)  # (B,)
             self.u.index_copy_(0, index, torch.where(finite.unsqueeze(1), u, before))
             self.visited.index_copy_(0, index, visited | finite)
+        self._count()
+        return u
+
+    def _count(self) -> None:
+        if self.training:
             self.steps += 1
             self._steps += 1
-        return u
 
     def _log_domain(self) -> Tensor | bool | None:
         """Which components hold logarithms, as the trackers take it."""
@@ -155,15 +177,33 @@ class Loss(nn.Module):
             total = total + p.reshape(-1)[:0].sum().to(total.dtype)
         return total
 
+    # ------------------------------------------------------------------ batches
+
+    def sampler(
+        self, blocks: int, samples: int, *, seed: int = 0, steps_per_epoch: int | None = None
+    ) -> ImportanceBatches:
+        """Batches drawn by importance, for ``DataLoader(Indexed(dataset), batch_sampler=...)``; needs ``memory``.
+
+        Args:
+            blocks: how many examples of the blocks' class a batch has, over all ranks.
+            samples: how many of the other class. Where the data are not points with one label, a batch has as many
+                examples as one of ``solver.loader(blocks, samples)``, of all kinds.
+            seed: of the draws.
+            steps_per_epoch: batches per epoch; None: as many as draw about N examples.
+        """
+        if self._memory is None:
+            raise ValueError(f"{type(self).__name__} must be made with memory=True to draw by importance")
+        return self._memory.sampler(blocks, samples, seed, steps_per_epoch)
+
     # ------------------------------------------------------------------ what is handed over
 
     def _outputs(self, scores: Any) -> Tensor:
         outputs = self.objective.outputs(scores)
         if outputs.dim() == 0:
             raise ValueError(f"scores must have one row per example, shape (K, ...), got {tuple(outputs.shape)}")
-        if outputs.device != self.u.device:
+        if outputs.device != self.steps.device:
             where = str(outputs.device)
-            raise ValueError(f"scores are on {where} and the loss is on {self.u.device}: call loss.to({where!r})")
+            raise ValueError(f"scores are on {where} and the loss is on {self.steps.device}: call loss.to({where!r})")
         return outputs
 
     def _checked_ids(self, id: Any, outputs: Tensor) -> Tensor:
@@ -200,6 +240,36 @@ class Loss(nn.Module):
         super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
         return self
 
+    # ------------------------------------------------------------------ resuming
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._memory is not None:
+            self._memory.save_into(destination, f"{prefix}{_MEMORY}")
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        if self._memory is None:
+            return
+        start = f"{prefix}{_MEMORY}"
+        saved = {name.removeprefix(start): value for name, value in state_dict.items() if name.startswith(start)}
+        unexpected_keys[:] = [name for name in unexpected_keys if not name.startswith(start)]
+        if saved:
+            self._memory.load(saved)
+        else:
+            missing_keys.append(f"{start}values")
+
     def extra_repr(self) -> str:
         return f"{self.objective.data.num_examples} examples, {self.objective.num_blocks} blocks"
 
@@ -208,6 +278,19 @@ def _read_steps(loss: nn.Module, incompatible: Any) -> None:
     """The host's count of steps, after a state was loaded."""
     assert isinstance(loss, Loss)
     loss._steps = int(loss.steps)
+    if loss._memory is not None:
+        loss._memory.t = loss._steps
+
+
+def _memory_of(objective: OutputObjective, memory: bool | OutputMemory) -> LossMemory | None:
+    if memory is False:
+        return None
+    settings = memory
+    if memory is True:
+        settings = OutputMemory()
+    if not isinstance(settings, OutputMemory):
+        raise TypeError(f"memory must be True, False or fcco.methods.OutputMemory(...), got {memory!r}")
+    return LossMemory(objective, settings)
 
 
 class Given(nn.Module):

@@ -41,7 +41,7 @@ class NDCG(Loss):
     ) -> None:
         data = Queries(no_inputs(relevance), query, relevance, weight=weight)
         objective = objectives.NDCG(Given(), data, surrogate=surrogate, block_weight=block_weight)
-        super().__init__(objective, relevance, beta=beta)
+        super().__init__(objective, relevance, beta=beta, memory=memory)
 
 
 @final
@@ -70,7 +70,7 @@ class ListNet(Loss):
     ) -> None:
         data = Queries(no_inputs(relevance), query, relevance, weight=weight)
         objective = objectives.ListNet(Given(), data, block_weight=block_weight, relevant_only=relevant_only)
-        super().__init__(objective, relevance, beta=beta)
+        super().__init__(objective, relevance, beta=beta, memory=memory)
 
 
 @final
@@ -94,4 +94,4 @@ class Cox(Loss):
         memory: bool | OutputMemory = False,
     ) -> None:
         data = RiskSets(no_inputs(time), time, event, weight=weight)
-        super().__init__(objectives.Cox(Given(), data), (time, event), beta=beta)
+        super().__init__(objectives.Cox(Given(), data), (time, event), beta=beta, memory=memory)

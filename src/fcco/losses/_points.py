@@ -57,7 +57,7 @@ class PartialAUC(Loss):
         objective = objectives.PartialAUC(
             Given(), data, temperature=temperature, positive_temperature=positive_temperature, loss=loss, start=start
         )
-        super().__init__(objective, y, beta=beta)
+        super().__init__(objective, y, beta=beta, memory=memory)
 
 
 @final
@@ -83,7 +83,7 @@ class AveragePrecision(Loss):
         memory: bool | OutputMemory = False,
     ) -> None:
         data = Points(no_inputs(y), y, weight=weight, positive=positive, classes=classes)
-        super().__init__(objectives.AveragePrecision(Given(), data, loss=loss), y, beta=beta)
+        super().__init__(objectives.AveragePrecision(Given(), data, loss=loss), y, beta=beta, memory=memory)
 
 
 @final
@@ -116,7 +116,7 @@ class PNormPush(Loss):
     ) -> None:
         data = Points(no_inputs(y), y, weight=weight, positive=positive, classes=classes)
         objective = objectives.PNormPush(Given(), data, p=p, loss=loss, logarithm=logarithm, start=start)
-        super().__init__(objective, y, beta=beta)
+        super().__init__(objective, y, beta=beta, memory=memory)
 
 
 @final
@@ -151,4 +151,4 @@ class MultiTaskAUC(Loss):
         objective = objectives.MultiTaskAUC(
             Given(), data, loss=loss, trained_centers=trained_centers, block_weight=block_weight
         )
-        super().__init__(objective, y, beta=beta)
+        super().__init__(objective, y, beta=beta, memory=memory)
