@@ -247,6 +247,9 @@ class MemoryLoader(EpochLoader):
         Batches come back in the order in which they were given; those that were left out in between are forgotten.
         """
         mine = slice(self._rank, None, self._world)
+        # Workers that ran ahead to the end of the epoch ask no more, but the next epoch's first draws are due now.
+        while len(self._queue) <= self.ahead:
+            self._queue.append(self._draw())
         for place in range(self._lent):
             drawn = self._queue[place]
             if torch.equal(drawn.id[mine].cpu(), id):
