@@ -15,7 +15,7 @@ from fcco.data._convert import numbers_or_objects
 from fcco.data._draws import exact_dtype
 from fcco.losses._labels import KnownLabels
 from fcco.losses._memory import LossMemory
-from fcco.losses._sampler import ImportanceBatches
+from fcco.losses._sampler import ImportanceBatches, UniformBatches
 from fcco.methods import OutputMemory, soap
 from fcco.methods._box import Box, Drawn, Point, Probe, WeighAt
 from fcco.methods.estimators import Plain
@@ -69,6 +69,7 @@ class Loss(nn.Module):
         super().__init__()
         self.objective = objective
         self._memory = _memory_of(objective, memory)
+        self._batches: UniformBatches | None = None  # the last sampler that was made
         self._method = soap(beta=beta)
         self._labels: KnownLabels | None = None
         if y is not None:
@@ -110,6 +111,8 @@ class Loss(nn.Module):
 
     def _value(self, outputs: Tensor, id: Tensor) -> Tensor:
         """() from the outputs (K, ...) of the examples (K,), which are on the CPU."""
+        if self.training and self._batches is not None:
+            self._batches.claim(id)
         if self.training:
             outputs, id = gather_outputs(outputs, id)
         batch = self._completed(id, outputs.device)
@@ -181,19 +184,24 @@ class Loss(nn.Module):
 
     def sampler(
         self, blocks: int, samples: int, *, seed: int = 0, steps_per_epoch: int | None = None
-    ) -> ImportanceBatches:
-        """Batches drawn by importance, for ``DataLoader(Indexed(dataset), batch_sampler=...)``; needs ``memory``.
+    ) -> ImportanceBatches | UniformBatches:
+        """Batches that suit the loss, for ``DataLoader(Indexed(dataset), batch_sampler=loss.sampler(16, 64))``.
+
+        Uniform draws within every class; with ``memory`` draws by importance. Batches must reach the loss whole.
 
         Args:
-            blocks: how many examples of the blocks' class a batch has, over all ranks.
-            samples: how many of the other class. Where the data are not points with one label, a batch has as many
-                examples as one of ``solver.loader(blocks, samples)``, of all kinds.
+            blocks: how many examples of the blocks' class (positives, but for PNormPush) a batch has, over all ranks;
+                how many queries, groups or bags.
+            samples: how many of the other class; how many items of each query, group or bag. Elsewhere (several labels,
+                risk sets, features; the memory over queries) a batch has as many examples as one of
+                ``solver.loader(blocks, samples)``.
             seed: of the draws.
             steps_per_epoch: batches per epoch; None: as many as draw about N examples.
         """
-        if self._memory is None:
-            raise ValueError(f"{type(self).__name__} must be made with memory=True to draw by importance")
-        return self._memory.sampler(blocks, samples, seed, steps_per_epoch)
+        if self._memory is not None:
+            return self._memory.sampler(blocks, samples, seed, steps_per_epoch)
+        self._batches = UniformBatches(self.objective.blocks, blocks, samples, seed, steps_per_epoch)
+        return self._batches
 
     # ------------------------------------------------------------------ what is handed over
 
