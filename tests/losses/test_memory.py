@@ -109,6 +109,14 @@ def test_an_example_in_several_batches_in_flight_has_the_probability_of_each():
     assert all(len(values) > 1 for values in seen.values())
 
 
+def test_workers_may_fetch_further_than_the_draws_are_ahead():
+    """The draws are then made earlier than they would be, and are used all the same, one after the other."""
+    loop = MemoryLoop("pAUC")
+    loop.loader = DataLoader(loop.loader.dataset, batch_sampler=loop.sampler, num_workers=2, prefetch_factor=5)
+    assert len(list(loop.epochs(2))) == 2 * EPOCH
+    assert loop.sampler.state_dict()["epoch"] == 2
+
+
 @pytest.mark.parametrize("name", ["pAUC, two-way", "NDCG", "AP"])
 @pytest.mark.parametrize("after", [1, 5, EPOCH])
 def test_resumed_equals_uninterrupted(name, after, tmp_path):

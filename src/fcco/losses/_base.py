@@ -49,7 +49,8 @@ class Loss(nn.Module):
     Args:
         objective: over data without inputs, whose model hands on what it is given.
         y: the labels for comparison, as the user gave them; None: nothing to compare.
-        beta: the weight of a fresh estimate in u, in (0, 1]; a number or a function of the call 1, 2, ...
+        beta: the weight of a fresh estimate in u, in (0, 1]; a number or a function of the call 1, 2, ... A memory has
+            no u, and no use for it.
         memory: True, or settings: the output memory.
 
     Attributes:

@@ -36,7 +36,7 @@ class PartialAUC(Loss):
         >>> scores = torch.tensor([0.2, 0.1, 0.4], requires_grad=True)
         >>> loss(scores, torch.tensor([1, 0, 0]), torch.tensor([0, 1, 2])).backward()
         >>> scores.grad
-        tensor([-2.2918,  0.1078,  2.1840])
+        tensor([-2.3989,  0.0033,  2.3956])
     """
 
     def __init__(
