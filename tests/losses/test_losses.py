@@ -271,6 +271,12 @@ def test_scores_of_another_shape_or_place():
         fcco.losses.PartialAUC(LABEL)(torch.zeros(N, device="meta"), LABEL, ALL)
 
 
+@pytest.mark.parametrize("y", [[], torch.tensor(1.0)])
+def test_no_labels_at_all(y):
+    with pytest.raises(ValueError, match="y must have one row per training example, got shape"):
+        fcco.losses.PartialAUC(y)
+
+
 @pytest.mark.parametrize("beta", [0.0, 1.5, "fast"])
 def test_a_beta_that_is_none(beta):
     with pytest.raises((ValueError, TypeError), match="beta must be"):

@@ -314,6 +314,8 @@ class Given(nn.Module):
 def no_inputs(labels: Any) -> Tensor:
     """(N, 0) inputs for data of which the labels (N, ...) alone are known, on their device."""
     given = numbers_or_objects("y", labels)
-    if isinstance(given, Tensor):
-        return torch.empty(given.shape[0] if given.dim() else 0, 0, device=given.device)
-    return torch.empty(len(given), 0)
+    if not isinstance(given, Tensor):
+        return torch.empty(len(given), 0)
+    if given.dim() == 0 or given.shape[0] == 0:
+        raise ValueError(f"y must have one row per training example, got shape {tuple(given.shape)}")
+    return torch.empty(given.shape[0], 0, device=given.device)

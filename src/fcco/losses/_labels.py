@@ -65,7 +65,9 @@ class KnownLabels:
     def _check_numbers(self, y: Any, id: Tensor) -> None:
         given = _numbers(y).cpu()
         known = self._known(id)  # (K, ...)
-        self._check_length(given.shape[0] if given.dim() else 0, id)
+        if given.dim() == 0:
+            given = given.unsqueeze(0)
+        self._check_length(given.shape[0], id)
         if given.shape == (*known.shape, 1) or (*given.shape, 1) == known.shape:
             given = given.reshape(known.shape)
         if given.shape != known.shape:

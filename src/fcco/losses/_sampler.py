@@ -90,6 +90,7 @@ class UniformBatches(Sampler[list[int]]):
         self._rank, self._world = rank_and_world()
         self._epoch = 0  # of the batches in the plan; 0: before the first
         self._step = 0  # batches of it that the loss has seen
+        self._given = 0  # batches of it that a DataLoader was given
         self._is_resumed = False
         self._plan: list[Tensor] = []
 
@@ -102,7 +103,9 @@ class UniformBatches(Sampler[list[int]]):
             self._step = 0
         self._is_resumed = False
         self._plan = self._planned()
+        self._given = self._step
         for id in self._plan[self._step :]:
+            self._given += 1
             yield id.tolist()
 
     def _planned(self) -> list[Tensor]:
@@ -113,7 +116,7 @@ class UniformBatches(Sampler[list[int]]):
 
     def claim(self, id: Tensor) -> None:
         """Count the batch of these ids (K,) as seen, with those before it; other ids are somebody else's."""
-        for place in range(self._step, len(self._plan)):
+        for place in range(self._step, self._given):
             if torch.equal(self._plan[place], id):
                 self._step = place + 1
                 return
@@ -127,6 +130,7 @@ class UniformBatches(Sampler[list[int]]):
         self._seed = state["seed"]
         self._epoch = state["epoch"]
         self._step = state["step"]
+        self._given = self._step
         self._is_resumed = self._epoch > 0 and self._step < self._steps
 
 
