@@ -21,6 +21,7 @@ LAYERS = (
     ("objectives",),
     ("solver",),
     ("memory",),
+    ("losses",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ENTRY = ("__init__", "__main__")  # the front door opens onto everything

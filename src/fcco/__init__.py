@@ -1,6 +1,6 @@
 """fcco: finite-sum coupled compositional optimization, min_w (1/m) sum_i f_i(g_i(w)), in PyTorch."""
 
-from fcco import data, fitting, memory, methods, objectives
+from fcco import data, fitting, losses, memory, methods, objectives
 from fcco._objective import Objective, objective
 from fcco.checkpoint import CheckpointError, load, save
 from fcco.data import Batch, BlockSampler
@@ -85,6 +85,7 @@ __all__ = [
     "fit",
     "fitting",
     "load",
+    "losses",
     "memory",
     "methods",
     "msvr_v1",

@@ -80,3 +80,50 @@ def sum_over_ranks(values: Tensor) -> Tensor:
     if rank_and_world()[1] > 1:
         dist.all_reduce(values)
     return values
+
+
+def gather_outputs(outputs: Tensor, id: Tensor) -> tuple[Tensor, Tensor]:
+    """What all ranks have, in the order of ranks: outputs (K, ...) and ids (K,); each rank must call this.
+
+    The outputs keep their graph: this rank's part gets its own gradient, times the number of ranks, so that the mean
+    over ranks that DDP takes is the gradient of a loss which every rank computes from all outputs.
+
+    Args:
+        outputs: (k, ...) of this rank.
+        id: (k,) int64, on any device; comes back on the same.
+    """
+    rank, world = rank_and_world()
+    if world == 1:
+        return outputs, id
+    number = torch.tensor(outputs.shape[0], device=outputs.device)
+    numbers = [torch.empty_like(number) for _ in range(world)]
+    dist.all_gather(numbers, number)
+    sizes = [int(size) for size in numbers]
+    ids = _gather_padded(id.to(outputs.device), sizes).to(id.device)
+    whole: Tensor = _GatheredOutputs.apply(outputs, sizes, rank)  # type: ignore[no-untyped-call]
+    return whole, ids
+
+
+def _gather_padded(mine: Tensor, sizes: list[int]) -> Tensor:
+    """The rows (k, ...) of all ranks, which may have unequal numbers of them."""
+    # A gather wants equal shapes.
+    padded = mine.new_zeros(max(sizes), *mine.shape[1:])
+    padded[: mine.shape[0]] = mine
+    parts = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(parts, padded)
+    return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+
+
+class _GatheredOutputs(torch.autograd.Function):
+    """:func:`_gather_padded`, whose derivative needs no communication: all ranks compute the same loss."""
+
+    @staticmethod
+    def forward(ctx: Any, outputs: Tensor, sizes: list[int], rank: int) -> Tensor:
+        before = sum(sizes[:rank])
+        ctx.mine = slice(before, before + sizes[rank])
+        ctx.world = len(sizes)
+        return _gather_padded(outputs, sizes)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return gradient[ctx.mine] * ctx.world, None, None

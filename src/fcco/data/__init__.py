@@ -28,6 +28,7 @@ from fcco.data._batch import Batch
 from fcco.data._blocks import Blocks
 from fcco.data._examples import ExampleBlocks, Examples
 from fcco.data._groups import BagBlocks, Bags, GroupBlocks, Groups
+from fcco.data._indexed import Indexed
 from fcco.data._loader import Loader
 from fcco.data._pass import full_pass
 from fcco.data._points import PointBlocks, Points
@@ -47,6 +48,7 @@ __all__ = [
     "Examples",
     "GroupBlocks",
     "Groups",
+    "Indexed",
     "Loader",
     "PointBlocks",
     "Points",

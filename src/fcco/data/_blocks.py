@@ -67,12 +67,16 @@ class Blocks(ABC):
         """
 
     @abstractmethod
-    def complete(self, batch: Batch) -> Batch:
+    def complete(self, batch: Batch, *, all_ranks: bool = False) -> Batch:
         """A batch of ``data.batch()`` with its blocks: index, block_pos, serves and weight from the ids present.
 
         The examples present are taken for a uniform draw from their class (query, group, risk set). The blocks
         are this rank's, those whose own example is present and for which there is something to compare with; there
         may be none.
+
+        Args:
+            batch: the ids.
+            all_ranks: take the blocks of every rank: the batch holds what all of them have.
         """
 
     @abstractmethod
@@ -162,8 +166,8 @@ class ExampleBlocksBase(Blocks):
             return None
         return weight / weight.mean()
 
-    def present_blocks(self, id: Tensor) -> tuple[Tensor, Tensor]:
-        """The rank's blocks whose own example is among ``id`` (K,), and where it stands: (B,) twice."""
+    def present_blocks(self, id: Tensor, all_ranks: bool) -> tuple[Tensor, Tensor]:
+        """The blocks (the rank's, or all) whose own example is among ``id`` (K,), and where it stands: (B,) twice."""
         # An example that is there twice is one block still: its first place counts.
         known, inverse = id.unique(return_inverse=True)
         first = torch.full_like(known, id.shape[0]).scatter_reduce_(0, inverse, self.arange(id.shape[0]), "amin")
@@ -174,6 +178,8 @@ class ExampleBlocksBase(Blocks):
         index = of_example.flat[of_example.start[known][row] + offset]
         index, order = index.sort()
         position = first[row][order]
+        if all_ranks:
+            return index, position
         mine = is_owned_here(index)
         return index[mine], position[mine]
 

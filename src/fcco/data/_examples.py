@@ -129,9 +129,9 @@ class ExampleBlocks(ExampleBlocksBase):
 
         return self.cross(blocks, self.block_example, size, weigh)
 
-    def complete(self, batch: Batch) -> Batch:
+    def complete(self, batch: Batch, *, all_ranks: bool = False) -> Batch:
         id = batch.id.to(self.device)
-        index, position = self.present_blocks(id)
+        index, position = self.present_blocks(id, all_ranks)
         member = id != index.unsqueeze(1)  # (B, K)
         enough = member.any(1)
         index, position, member = kept(enough, index, position, member)

@@ -169,10 +169,12 @@ class GroupedBlocks(Blocks):
             weight = self.worth(id) / self.pool.total[group]  # (K,)
             yield Batch(None, id, index, self.labels_at(id), serves=serves, weight=weight)
 
-    def complete(self, batch: Batch) -> Batch:
+    def complete(self, batch: Batch, *, all_ranks: bool = False) -> Batch:
         id = batch.id.to(self.device)
         group = self.member[id]
-        entering = is_owned_here(group) & self.alive()[id]
+        entering = self.alive()[id]
+        if not all_ranks:
+            entering = entering & is_owned_here(group)
         index = group[entering].unique()
         member = (group == index.unsqueeze(1)) & entering  # (B, K); an example is in one group, so one row has it
         weight = spread(member, self.pool.count[index], self.pool.total[index], self.weight_at(id)).sum(0)

@@ -234,9 +234,9 @@ class PointBlocks(SlotBlocks):
             return every[self.tasks.y >= 0]
         return every[~self.tasks.y[:, self.tasks.used].isnan().all(1)]
 
-    def complete(self, batch: Batch) -> Batch:
+    def complete(self, batch: Batch, *, all_ranks: bool = False) -> Batch:
         id = batch.id.to(self.device)
-        index, position = self.present_blocks(id)
+        index, position = self.present_blocks(id, all_ranks)
         own, other = self._at(self.block_task[index], id)
         own = own & (id != self.block_example[index].unsqueeze(1))
         enough = other.any(1)

@@ -161,9 +161,9 @@ class QueryBlocks(SlotBlocks):
             high = int(torch.searchsorted(query, self.item_query[samples[-1]], right=True))
             yield from self.cross(blocks[low:high], samples, size, weigh)
 
-    def complete(self, batch: Batch) -> Batch:
+    def complete(self, batch: Batch, *, all_ranks: bool = False) -> Batch:
         id = batch.id.to(self.device)
-        index, position = self.present_blocks(id)
+        index, position = self.present_blocks(id, all_ranks)
         own = self.block_item[index].unsqueeze(1)
         # (B, K): which items present are of the block's query
         same_query = self.item_query[id] == self.block_query[index].unsqueeze(1)

@@ -135,9 +135,9 @@ class RiskBlocks(ExampleBlocksBase):
 
         return self.cross(blocks, self.order, size, weigh)
 
-    def complete(self, batch: Batch) -> Batch:
+    def complete(self, batch: Batch, *, all_ranks: bool = False) -> Batch:
         id = batch.id.to(self.device)
-        index, position = self.present_blocks(id)
+        index, position = self.present_blocks(id, all_ranks)
         member = self._at_risk(index, id) & (id != self.block_item[index].unsqueeze(1)) & self.alive()[id]
         enough = member.any(1) | (self.risk_size[index] == 1)
         index, position, member = kept(enough, index, position, member)

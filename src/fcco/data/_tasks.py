@@ -143,10 +143,11 @@ class TaskBlocks(Blocks):
             if bool(present.any()):
                 yield Batch(None, id, blocks[present], self.labels_at(id), weight=weight[present])
 
-    def complete(self, batch: Batch) -> Batch:
+    def complete(self, batch: Batch, *, all_ranks: bool = False) -> Batch:
         id = batch.id.to(self.device)
         index = self.arange(self.num_blocks)
-        index = index[is_owned_here(index)]
+        if not all_ranks:
+            index = index[is_owned_here(index)]
         positive, negative = self.tasks.at(self.block_task[index], id)
         enough = positive.any(1) & negative.any(1)
         index, positive, negative = kept(enough, index, positive, negative)

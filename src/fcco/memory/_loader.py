@@ -21,7 +21,7 @@ from fcco.memory._strata import Strata
 from fcco.memory.forms._form import sent
 
 if TYPE_CHECKING:
-    from fcco.memory._engine import MemoryEngine  # which makes this loader
+    from fcco.memory._keeper import TableKeeper  # which makes this loader
 
 AHEAD = 4  # steps between a draw and its use; more than two workers need more
 
@@ -63,7 +63,7 @@ class MemoryLoader(EpochLoader):
     ``batch.probability`` (K,) is q of each example, ``batch.weight`` (K,) is 1/B of its stratum.
 
     Args:
-        memory: the engine, whose strata and shares these are.
+        memory: what keeps the table, whose strata and shares these are.
         structure: the blocks and their data.
         blocks: see above.
         samples: see above.
@@ -92,7 +92,7 @@ class MemoryLoader(EpochLoader):
 
     def __init__(
         self,
-        memory: MemoryEngine,
+        memory: TableKeeper,
         structure: Blocks,
         blocks: int,
         samples: int,
@@ -135,6 +135,7 @@ class MemoryLoader(EpochLoader):
         self._queue: deque[_Drawn] = deque()  # drawn, not handed out; the first is the next step's
         self._is_lazy = False
         self._planned = 0  # steps of the last plan that were not handed out
+        self._lent = 0  # draws of the queue that a DataLoader was given
 
     def hand_out_pending(self) -> None:
         """From here on hand out batches that a captured step fetches itself, where x is indexed in place."""
@@ -222,6 +223,50 @@ class MemoryLoader(EpochLoader):
             self._end_epoch()
             self._resumed = False
 
+    # ------------------------------------------------------------------ for a DataLoader of one's own
+
+    def id_batches(self) -> Iterator[list[int]]:
+        """This rank's ids of an epoch's draws, as ``torch.utils.data.DataLoader(batch_sampler=)`` takes them.
+
+        A DataLoader asks for some batches ahead of their use; they count as handed out once :meth:`claim` is told of
+        them, so draws are the same however many workers there are (as long as they ask no further than ``ahead``).
+        """
+        turn = self._begin_turn()
+        self._lent = 0
+        for _ in range(self._step, len(self)):
+            self._check_turn(turn)
+            while len(self._queue) <= max(self.ahead, self._lent):
+                self._queue.append(self._draw())
+            drawn = self._queue[self._lent]
+            self._lent += 1
+            yield drawn.id[self._rank :: self._world].tolist()
+
+    def claim(self, id: Tensor) -> Batch | None:
+        """The batch of these ids (K,), without x, as it was drawn; None: :meth:`id_batches` gave none like it.
+
+        Batches come back in the order in which they were given; those that were left out in between are forgotten.
+        """
+        mine = slice(self._rank, None, self._world)
+        # Workers that ran ahead to the end of the epoch ask no more, but the next epoch's first draws are due now.
+        while len(self._queue) <= self.ahead:
+            self._queue.append(self._draw())
+        for place in range(self._lent):
+            drawn = self._queue[place]
+            if torch.equal(drawn.id[mine].cpu(), id):
+                self._hand_out(place + 1)
+                return self._unfetched(drawn.id[mine], drawn.probability[mine])
+        return None
+
+    def _hand_out(self, steps: int) -> None:
+        """Count the first draws of the queue as handed out."""
+        for _ in range(steps):
+            self._queue.popleft()
+        self._lent -= steps
+        self._planned = 0
+        self._step += steps
+        if self._step >= len(self):
+            self._end_epoch()
+
     def score(self, chunk: int = 1024) -> None:
         """Fill the table by one pass of the network over all data, and charge it to the solver's samples.
 
@@ -288,6 +333,7 @@ class MemoryLoader(EpochLoader):
         ids = queue["id"].to(self.device)
         probabilities = queue["probability"].to(self.device)
         self._planned = 0
+        self._lent = 0
         self._queue = deque(_Drawn(*parts) for parts in zip(ids, probabilities, queue["seed"], strict=True))
 
     def kind(self) -> dict[str, Any]:

@@ -117,20 +117,29 @@ def balanced(v: Tensor, total: Tensor | None = None) -> Tensor:
 
 
 def add_param_gradients(params: list[nn.Parameter], found: Evaluation, weight: Weight, num_blocks: int) -> None:
-    """Add ``weight`` times the gradients of the objective's own parameters to ``p.grad``.
+    """Add ``weight`` times the gradients of the objective's own parameters to ``p.grad``."""
+    for p, gradient in zip(params, scaled_gradients(params, found, num_blocks), strict=True):
+        scaled = weight * gradient
+        if p.grad is not None:
+            scaled = scaled + p.grad
+        p.grad = scaled
+
+
+def scaled_gradients(params: list[nn.Parameter], found: Evaluation, num_blocks: int) -> list[Tensor]:
+    """The gradients of the objective's own parameters, one each.
 
     A parameter that each block has for itself matters to one of those seen, not to the mean over them: it is brought
     to the scale that it has once all were seen, like the output gradients.
     """
+    gradients = []
     for p, gradient in zip(params, found.param_gradients, strict=True):
-        scaled = weight * gradient.to(p.dtype)
+        scaled = gradient.to(p.dtype)
         if p.dim() and p.shape[0] == num_blocks:
             scaled = scaled * (found.f.shape[0] / num_blocks)
             if found.part is not None:
                 scaled = scaled * found.part.to(p.dtype).mean()
-        if p.grad is not None:
-            scaled = scaled + p.grad
-        p.grad = scaled
+        gradients.append(scaled)
+    return gradients
 
 
 def _like(value: Tensor, v: Tensor) -> Tensor:

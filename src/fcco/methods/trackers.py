@@ -115,6 +115,30 @@ def floor(u: Tensor, g: Tensor, beta: Coefficient, log_domain: Tensor | bool | N
     return torch.where(log_domain, above, u)
 
 
+def with_derivative(u: Tensor, g: Tensor, log_domain: Tensor | bool | None) -> Tensor:
+    """The rows u with the derivative of g put behind them: f of this has the value f(u) and the gradient f'(u) dg.
+
+    Args:
+        u: (B, dim) without graph, log u in the components that ``log_domain`` marks.
+        g: (B, dim) with its graph, log g there.
+        log_domain: as in :func:`combine`.
+
+    Example:
+        >>> g = torch.tensor([[3.0]], requires_grad=True)
+        >>> with_derivative(torch.tensor([[2.0]]), g, None).square().sum().backward()
+        >>> g.grad
+        tensor([[4.]])
+    """
+    rows = g.detach()
+    change = g - rows  # 0, with the derivative of g
+    if log_domain is None or log_domain is False:
+        return u + change
+    ratio = (rows - u).exp()
+    if log_domain is not True:
+        ratio = torch.where(log_domain, ratio, 1.0)
+    return torch.addcmul(u, ratio, change)  # log u + (g/u) d(log g) = log u + d g / u
+
+
 def _log(weight: Coefficient) -> Coefficient:
     if isinstance(weight, Tensor):
         return weight.log()

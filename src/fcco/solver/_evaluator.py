@@ -22,6 +22,7 @@ from fcco._support.module_state import ModuleState
 from fcco._support.parallel import average_over_ranks, sum_over_ranks
 from fcco.methods._box import Probe, WeighAt
 from fcco.methods.estimators import Weight
+from fcco.methods.trackers import with_derivative
 from fcco.objectives._base import OutputObjective
 from fcco.solver._gradients import all_finite, clear
 from fcco.solver._places import CopiedPlaces, Places
@@ -225,16 +226,7 @@ class Evaluator:
                 self.backward(g, u, slope * scale)
                 return f
         _check_graph(g)
-        rows = g.detach()
-        change = g - rows  # 0, with the derivative of g
-        if self.log_domain is None:
-            moving = u + change
-        else:
-            ratio = (rows - u).exp()
-            if self.log_components is not True:
-                ratio = torch.where(self.log_domain, ratio, 1.0)
-            moving = torch.addcmul(u, ratio, change)  # log u + (g/u) d(log g) = log u + d g / u
-        f = self._checked_outer(index, moving)
+        f = self._checked_outer(index, with_derivative(u, g, self.log_components))
         if not f.requires_grad:
             raise ValueError("outer must depend on u, got a result without a graph")
         f.backward(_seed(f, scale))  # through u to the parameters of f, through the change to those of g
