@@ -111,9 +111,10 @@ class Trial:
             stepped: called after each step with how many examples it took.
         """
         every = max(1, self.problem.run_length // self.problem.recipe.checks)
-        while self.seen < until and not self.is_done:
+        # Counted from the last check: an interrupt may have come between the last step and its check.
+        while self._checked_at < until and not self.is_done:
             live = self._alive()
-            goal = min((self.seen // every + 1) * every, until)
+            goal = min((self._checked_at // every + 1) * every, until)
             try:
                 self._steps(live, goal, stepped)
                 self._check(live)
@@ -146,6 +147,13 @@ class Trial:
         self.checks.append(Check(self.seen, value, live.mean_loss()))
         if is_best or self.best is None:
             self.best = {key: entry.detach().clone() for key, entry in averaged.state_dict().items()}
+
+    @property
+    def _checked_at(self) -> int:
+        """Examples seen at the last check."""
+        if not self.checks:
+            return 0
+        return self.checks[-1].examples
 
     @property
     def value(self) -> float:
