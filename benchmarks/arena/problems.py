@@ -125,7 +125,6 @@ PROBLEMS: dict[str, Problem] = {
     "hiv-auroc": Problem("hiv", "roc_auc"),
     "scene-ap": Problem("scene", "average_precision"),
     "phishing-rare-ap": Problem("phishing", "average_precision", positives=70),
-    "mushrooms-rare-ap": Problem("mushrooms", "average_precision", positives=25),
     "sparse-ap": Problem("sparse", "average_precision"),
     "labels27-ap": Problem("labels27", "average_precision"),
     "ltr-ndcg": Problem("ltr", "ndcg"),

@@ -8,14 +8,14 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import fcco
-from benchmarks.arena import plain
+from benchmarks.arena import ours, plain, rivals, survival, trees
 from benchmarks.arena.problems import PROBLEMS, Problem, Split, load
 from benchmarks.kept import Job, Row
 
@@ -44,8 +44,29 @@ def _plain_run(split: Split, setting: Setting, seed: int) -> Row:
     return course.row()
 
 
-METHODS: dict[str, Method] = {
+def _fit_settings(problem: Problem) -> list[Setting]:
+    """One, that of nothing chosen; none where this fcco has no fit yet."""
+    if not hasattr(fcco, "fit"):
+        return []
+    return [{}]
+
+
+def _fcco_version() -> str:
+    return f"fcco {fcco.__version__}, torch {torch.__version__}"
+
+
+METHODS: dict[str, Method] = {  # the cheap ones first
     "plain": Method(lambda problem: plain.SETTINGS, _plain_run),
+    "LightGBM": Method(trees.lightgbm_settings, partial(trees.run, "lightgbm"), partial(trees.version_of, "lightgbm")),
+    "XGBoost": Method(trees.xgboost_settings, partial(trees.run, "xgboost"), partial(trees.version_of, "xgboost")),
+    "CatBoost": Method(trees.catboost_settings, partial(trees.run, "catboost"), partial(trees.version_of, "catboost")),
+    "lifelines": Method(survival.lifelines_settings, survival.run_lifelines, partial(trees.version_of, "lifelines")),
+    "torchsurv": Method(survival.torchsurv_settings, survival.run_torchsurv, partial(trees.version_of, "torchsurv")),
+    "queue": Method(rivals.settings, rivals.run_queue),
+    "roc-star": Method(rivals.settings, rivals.run_roc_star),
+    "SOX": Method(ours.settings, partial(ours.run_solver, "SOX"), _fcco_version),
+    "memory": Method(ours.settings, partial(ours.run_solver, "memory"), _fcco_version),
+    "fcco.fit": Method(_fit_settings, ours.run_fit, _fcco_version),
 }
 
 

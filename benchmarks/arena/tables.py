@@ -50,16 +50,6 @@ def _phishing() -> Whole:
     return Whole((x > 0).float(), y)
 
 
-def _mushrooms() -> Whole:
-    """Mushrooms, 126 columns of 0 and 1; positives are the poisonous ones."""
-    parts = []
-    for part in ("train", "test"):
-        parts.append(readers.libsvm(readers.folder() / f"mushrooms_agaricus.txt.{part}.xz", 127))
-    x = torch.cat([x for x, _ in parts])
-    y = torch.cat([y for _, y in parts])
-    return Whole(x, y)
-
-
 def _sparse(rows: int = 28_000, columns: int = 300, positives: float = 0.03) -> Whole:
     """A table as a new user has it: sparse 0/1 columns, some of them very rare, 3 % positives.
 
@@ -102,7 +92,6 @@ MAKERS: dict[str, Callable[[], Whole]] = {
     "yeast": lambda: _from_reader(readers.arff("yeast")),
     "emotions": lambda: _from_reader(readers.arff("emotions")),
     "phishing": _phishing,
-    "mushrooms": _mushrooms,
     "ltr": lambda: _from_reader(readers.ranking(), query=True),
     "metabric": lambda: _from_reader(readers.metabric()),
     "sparse": _sparse,
