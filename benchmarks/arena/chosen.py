@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.arena.problems import PROBLEMS
-from benchmarks.arena.scoring import SHOWN
 from benchmarks.kept import Row
 
 AGAINST = "plain"
+Expected = Mapping[str, Mapping[str, int]]  # problem -> method -> settings of its search
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def paired(first: dict[int, float], second: dict[int, float]) -> Difference:
     return Difference(_mean(differences), error, len(seeds))
 
 
-def problem_lines(rows: Sequence[Row], problem: str, methods: Sequence[str], expected: dict[str, int]) -> list[str]:
+def problem_lines(rows: Sequence[Row], problem: str, methods: Sequence[str], expected: Mapping[str, int]) -> list[str]:
     """Markdown rows of one problem, best test mean first."""
     cells = {method: cell(rows, problem, method, expected.get(method, 1)) for method in methods}
     reference = cells.get(AGAINST)
@@ -145,37 +144,37 @@ HEADER = [
 ]
 
 
-def table(rows: Sequence[Row], methods: Sequence[str], expected: dict[str, dict[str, int]]) -> str:
+def table(rows: Sequence[Row], shown: Mapping[str, str], methods: Sequence[str], expected: Expected) -> str:
     """Markdown: one part per problem.
 
     Args:
         rows: of all runs.
+        shown: problem -> its metric in words.
         methods: which to show.
         expected: problem -> method -> settings of its search.
     """
     lines: list[str] = []
-    for name, problem in PROBLEMS.items():
+    for name, metric in shown.items():
         own = problem_lines(rows, name, methods, expected[name])
-        if not own:
-            continue
-        shown = SHOWN[problem.metric]
-        if problem.max_fpr is not None:
-            shown = f"{shown}(FPR <= {problem.max_fpr:g})"
-        lines += [f"### {name} ({shown})", "", *HEADER, *own, ""]
+        if own:
+            lines += [f"### {name} ({metric})", "", *HEADER, *own, ""]
     return "\n".join(lines)
 
 
-def summary(rows: Sequence[Row], method: str, expected: dict[str, dict[str, int]]) -> str:
+def summary(rows: Sequence[Row], method: str, expected: Expected) -> str:
     """How a method stands against the tuned plain loss over all problems, in one sentence."""
     verdicts: dict[str, int] = {}
     differences: list[float] = []
-    for name in PROBLEMS:
-        mine = cell(rows, name, method, expected[name].get(method, 1))
-        other = cell(rows, name, AGAINST, expected[name].get(AGAINST, 1))
+    for name, counts in expected.items():
+        mine = cell(rows, name, method, counts.get(method, 1))
+        other = cell(rows, name, AGAINST, counts.get(AGAINST, 1))
         difference = paired(mine.test, other.test)
         if difference.seeds == 0:
             continue
-        verdicts[difference.verdict or "undecided"] = verdicts.get(difference.verdict or "undecided", 0) + 1
+        verdict = difference.verdict or "undecided"
+        verdicts[verdict] = verdicts.get(verdict, 0) + 1
         differences.append(difference.mean)
     counted = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
+    if not differences:
+        return f"{method}: no problem yet in common with tuned plain"
     return f"{method} minus tuned plain: {counted}; mean difference {_mean(differences):+.4f} over {len(differences)} problems"

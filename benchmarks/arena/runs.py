@@ -109,8 +109,8 @@ def commit() -> str:
 
 
 def be_nice() -> None:
-    """Lowest priority, one thread: runs share the machine with people."""
-    os.nice(10)
+    """Low priority, one thread: runs share the machine with people."""
+    os.nice(5)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
 
