@@ -2,7 +2,7 @@
 
     python benchmarks/arena.py run                           # everything that is missing; stop it at any moment
     python benchmarks/arena.py run --only a9a-rare --methods plain LightGBM --seeds 0 1 --workers 1
-    python benchmarks/arena.py draw                          # tables from the runs so far -> results/arena/table.md
+    python benchmarks/arena.py draw --page docs/arena.md     # tables from the runs so far, results/arena/table.md too
     python benchmarks/arena.py list                          # problems and methods
     python benchmarks/arena.py images --data cifar10.npz --device cuda --workers 12      # LibAUC's problems
 
@@ -22,6 +22,8 @@ from benchmarks.arena import chosen, images, runs
 from benchmarks.arena.problems import PROBLEMS
 from benchmarks.arena.scoring import SHOWN
 from benchmarks.kept import Kept
+
+MARKS = ("<!-- tables begin -->", "<!-- tables end -->")
 
 
 def matching(names: list[str], words: list[str]) -> list[str]:
@@ -57,13 +59,20 @@ def draw(path: Path, shown: dict[str, str], expected: chosen.Expected) -> str:
     """The tables and one sentence per method; written beside the runs."""
     rows = chosen.read(path)
     methods = list(next(iter(expected.values())))
-    text = chosen.table(rows, shown, methods, expected)
+    text = chosen.overview(rows, shown, methods, expected) + "\n" + chosen.table(rows, shown, methods, expected)
     sentences = [chosen.summary(rows, method, expected) for method in methods if method != chosen.AGAINST]
     failed = sum("error" in row for row in rows)
     text += "\n" + "\n".join(f"- {sentence}" for sentence in sentences)
     text += f"\n- {len(rows)} runs, {failed} of them failed\n"
     path.with_name(path.name.replace("runs.jsonl", "table.md")).write_text(text)
     return text
+
+
+def into_page(page: Path, text: str) -> None:
+    """Put the tables between the two marks of a page, in place of what is there."""
+    before, rest = page.read_text().split(MARKS[0])
+    after = rest.split(MARKS[1])[1]
+    page.write_text(f"{before}{MARKS[0]}\n\n{text}\n{MARKS[1]}{after}")
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -75,6 +84,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--retry", action="store_true", help="run failed runs again")
     parser.add_argument("--out", type=Path, default=Path("results/arena"))
+    parser.add_argument("--page", type=Path, help="draw: a page whose tables are to be replaced (docs/arena.md)")
     parser.add_argument(
         "--data", type=Path, help="cifar10.npz with x_train (N, 32, 32, 3) uint8, y_train, x_test, y_test"
     )
@@ -125,7 +135,10 @@ def main(argv: list[str] | None = None) -> None:
     elif options.command == "images":
         print(run_images(options))
     else:
-        print(draw(options.out / "runs.jsonl", table_metrics(), table_settings()))
+        text = draw(options.out / "runs.jsonl", table_metrics(), table_settings())
+        if options.page is not None:
+            into_page(options.page, text)
+        print(text)
 
 
 if __name__ == "__main__":

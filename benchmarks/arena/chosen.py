@@ -161,6 +161,39 @@ def table(rows: Sequence[Row], shown: Mapping[str, str], methods: Sequence[str],
     return "\n".join(lines)
 
 
+def overview(rows: Sequence[Row], shown: Mapping[str, str], methods: Sequence[str], expected: Expected) -> str:
+    """Markdown: one line per problem, one column per method that has runs; the best mean is bold.
+
+    A plus or minus says that a method is better or worse than the tuned plain loss by two standard errors, paired over
+    seeds; a bracket tells the number of seeds where it is below five.
+    """
+    columns = [method for method in methods if any(row["method"] == method for row in rows)]
+    lines = ["| problem | metric | " + " | ".join(columns) + " |", "|---" * (len(columns) + 2) + "|"]
+    for name, metric in shown.items():
+        cells = {method: cell(rows, name, method, expected[name].get(method, 1)) for method in columns}
+        means = {method: _mean(list(own.test.values())) for method, own in cells.items() if own.test}
+        if not means:
+            continue
+        texts = [_overview_text(method, cells, means) for method in columns]
+        lines.append(f"| {name} | {metric} | " + " | ".join(texts) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _overview_text(method: str, cells: Mapping[str, Cell], means: Mapping[str, float]) -> str:
+    if method not in means:
+        return ""
+    text = f"{means[method]:.4f}"
+    if means[method] == max(means.values()):
+        text = f"**{text}**"
+    if method != AGAINST and AGAINST in cells:
+        verdict = paired(cells[method].test, cells[AGAINST].test).verdict
+        text += {"better": " +", "worse": " −"}.get(verdict, "")
+    seeds = len(cells[method].test)
+    if seeds < 5:
+        text += f" ({seeds})"
+    return text
+
+
 def summary(rows: Sequence[Row], method: str, expected: Expected) -> str:
     """How a method stands against the tuned plain loss over all problems, in one sentence."""
     verdicts: dict[str, int] = {}

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks.arena import chosen, ours, plain, rivals, runs
-from benchmarks.arena.__main__ import draw, matching
+from benchmarks.arena.__main__ import MARKS, draw, into_page, matching
 from benchmarks.arena.network import Course, network, run_length
 from benchmarks.arena.problems import PROBLEMS, Problem, Split, make_split
 from benchmarks.arena.tables import Whole
@@ -103,6 +103,12 @@ def test_draw_writes_losses_as_plain_as_wins(tmp_path: Path) -> None:
     assert (tmp_path / "table.md").read_text() == text
     assert "| worse | 3 |" in text
     assert "worse minus tuned plain: 1 worse" in text
+    assert "| p | AP | **0.5100** (3) | 0.4111 − (3) |" in text
+    page = tmp_path / "page.md"
+    page.write_text(f"above\n{MARKS[0]}\nold\n{MARKS[1]}\nbelow\n")
+    into_page(page, text)
+    into_page(page, text)
+    assert page.read_text() == f"above\n{MARKS[0]}\n\n{text}\n{MARKS[1]}\nbelow\n"
 
 
 def test_names_are_matched_by_their_beginnings() -> None:
