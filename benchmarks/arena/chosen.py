@@ -114,14 +114,15 @@ def problem_lines(rows: Sequence[Row], problem: str, methods: Sequence[str], exp
         if not own.test:
             continue
         mean = _mean(list(own.test.values()))
-        text = f"{mean:.4f} ± {_error(own.test):.4f}"
+        text = _with_error(f"{mean:.4f}", _error(own.test))
         last = ""
         if own.last:
             last = f"{_mean(list(own.last.values())):.4f}"
         against = ""
         if reference is not None and reference.test and method != AGAINST:
             difference = paired(own.test, reference.test)
-            against = f"{difference.mean:+.4f} ± {difference.error:.4f} {difference.verdict}".strip()
+            if difference.seeds > 0:
+                against = f"{_with_error(f'{difference.mean:+.4f}', difference.error)} {difference.verdict}".strip()
         seeds = len(own.test)
         found.append(
             (
@@ -130,6 +131,13 @@ def problem_lines(rows: Sequence[Row], problem: str, methods: Sequence[str], exp
             )
         )
     return [line for _, line in sorted(found, reverse=True)]
+
+
+def _with_error(text: str, error: float) -> str:
+    """A mean with its standard error, where there is one."""
+    if math.isnan(error):
+        return text
+    return f"{text} ± {error:.4f}"
 
 
 def _error(values: dict[int, float]) -> float:
@@ -162,7 +170,7 @@ def table(rows: Sequence[Row], shown: Mapping[str, str], methods: Sequence[str],
 
 
 def overview(rows: Sequence[Row], shown: Mapping[str, str], methods: Sequence[str], expected: Expected) -> str:
-    """Markdown: one line per problem, one column per method that has runs; the best mean is bold.
+    """Markdown: one line per problem, one column per method that has runs; the best mean is bold where all have the same seeds.
 
     A plus or minus says that a method is better or worse than the tuned plain loss by two standard errors, paired over
     seeds; a bracket tells the number of seeds where it is below five.
@@ -183,7 +191,8 @@ def _overview_text(method: str, cells: Mapping[str, Cell], means: Mapping[str, f
     if method not in means:
         return ""
     text = f"{means[method]:.4f}"
-    if means[method] == max(means.values()):
+    comparable = all(cells[other].test.keys() == cells[method].test.keys() for other in means)
+    if comparable and means[method] == max(means.values()):
         text = f"**{text}**"
     if method != AGAINST and AGAINST in cells:
         verdict = paired(cells[method].test, cells[AGAINST].test).verdict

@@ -111,6 +111,12 @@ def test_draw_writes_losses_as_plain_as_wins(tmp_path: Path) -> None:
     assert page.read_text() == f"above\n{MARKS[0]}\n\n{text}\n{MARKS[1]}\nbelow\n"
 
 
+def test_nobody_is_best_on_other_seeds(tmp_path: Path) -> None:
+    rows = [kept_row("plain", seed, 0.5, 0.5) for seed in range(3)] + [kept_row("lucky", 0, 0.9, 0.9)]
+    text = chosen.overview(rows, {"p": "AP"}, ["plain", "lucky"], {"p": {"plain": 1, "lucky": 1}})
+    assert "| p | AP | 0.5000 (3) | 0.9000 (1) |" in text
+
+
 def test_names_are_matched_by_their_beginnings() -> None:
     assert matching(["a9a-ap", "hiv"], ["a9a"]) == ["a9a-ap"]
     assert matching(["a9a-ap", "hiv"], []) == ["a9a-ap", "hiv"]
