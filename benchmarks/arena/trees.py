@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix
 
 from benchmarks.arena.problems import Part, Problem, Split
 from benchmarks.arena.scoring import score
@@ -37,6 +36,8 @@ def catboost_settings(problem: Problem) -> list[Setting]:
 
 def rows_of(part: Part) -> Any:
     """x as the libraries take it: sparse where most of it is 0."""
+    from scipy.sparse import csr_matrix
+
     x = part.x.numpy()
     if (x != 0).mean() < 0.2:
         return csr_matrix(x)
