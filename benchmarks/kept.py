@@ -33,8 +33,7 @@ class Kept:
     def __init__(self, path: Path, names: Sequence[str], call: Callable[..., Row], workers: int) -> None:
         self._path, self._names, self._call = path, names, call
         self._pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))  # starts with the first run
-        rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        self._done = {self._job(row): row for row in rows}
+        self._done = {self._job(row): row for row in self._read()}
 
     def gather(self, jobs: Sequence[Job]) -> list[Row]:
         """The rows of the jobs, in their order."""
@@ -77,6 +76,16 @@ class Kept:
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
+
+    def _read(self) -> list[Row]:
+        """The rows of the file; a last line that a stopped process left unfinished is cut off."""
+        if not self._path.exists():
+            return []
+        text = self._path.read_text()
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:
+            self._path.write_text(whole)
+        return [json.loads(line) for line in whole.splitlines()]
 
     def _job(self, row: Row) -> Job:
         return tuple(row[name] for name in self._names)

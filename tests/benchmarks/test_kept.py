@@ -51,6 +51,15 @@ def test_missing_runs_are_made_once_and_kept(tmp_path: Path) -> None:
     assert sorted(path.read_text().splitlines()) == sorted(lines(rows).splitlines())
 
 
+def test_a_line_left_unfinished_is_run_again(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    whole = lines([flattered(1.0, 0), flattered(3.0, 0)])
+    path.write_text(whole[:-9])
+    with Kept(path, NAMES, flattered, 1) as kept:
+        kept.gather([(1.0, 0), (3.0, 0)])
+    assert path.read_text() == whole
+
+
 def test_adam_with_l2_is_that_of_torch() -> None:
     torch.manual_seed(0)
     x, found = torch.randn(20, 4), []
