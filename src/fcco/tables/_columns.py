@@ -182,7 +182,9 @@ def _listed_columns(rows: Sequence[Any]) -> Iterable[tuple[str, Any]]:
     width = len(rows[0])
     for place, row in enumerate(rows):
         if not isinstance(row, (list, tuple)) or len(row) != width:
-            raise TableError(f"rows must have one length, got {width} values in row 0 and another number in row {place}")
+            raise TableError(
+                f"rows must have one length, got {width} values in row 0 and another number in row {place}"
+            )
     columns = zip(*rows, strict=True)
     return [(f"x{place}", list(values)) for place, values in enumerate(columns)]
 
@@ -254,7 +256,7 @@ def _level(value: Any) -> Any:
 
 def level_name(value: Any) -> str:
     """A number as the string that a table would write: 3.0 and 3 are '3'."""
-    if isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_)):
+    if _kind_of(value) is Kind.NUMBER:
         fraction = float(value)
         if fraction.is_integer() and abs(fraction) < 2**53:
             return str(int(fraction))
@@ -363,7 +365,7 @@ def _number_column(name: str, items: list[Any], missing: Array) -> Column:
         _check_finite(name, values, items)
         return Column(name, Kind.NUMBER, values, missing)
     wholes = [int(item) for item in filled]
-    if -(2**62) <= min(wholes) and max(wholes) < 2**62:
+    if min(wholes) >= -(2**62) and max(wholes) < 2**62:
         return Column(name, Kind.NUMBER, np.array(wholes, dtype=np.int64), missing)
     exact = np.empty(len(wholes), dtype=object)
     exact[:] = wholes

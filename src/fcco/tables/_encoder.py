@@ -27,17 +27,21 @@ _FEWEST_ROWS = 20  # below so many rows, distinct values in every row say nothin
 class TableEncoder:
     """Columns of any kind as numbers that a network takes, learnt from the training table.
 
-    Numbers and times become asinh((x - median) / scale); two values 0 and 1; strings codes, with a code for missing and one for
-    rare or new levels. Where numbers are missing the median stands, beside a column that says so. Columns of one value are left
-    out, with a warning. docs/tables.md says more.
+    Numbers and times become asinh((x - median) / scale); two values 0 and 1; strings codes, with a code for missing
+    and one for rare or new levels. Where numbers are missing the median stands, beside a column that says so. Columns
+    of one value are left out, with a warning. docs/tables.md says more.
 
     Args:
-        bins: quantile bins per number for the network's piecewise-linear encoding; chosen by the number of rows where None.
-        min_count: rows that a level needs for a code of its own; chosen by the number of rows where None.
+        bins: quantile bins per number for the network's piecewise-linear encoding; None: by the number of rows.
+        min_count: rows that a level needs for a code of its own; None: by the number of rows.
         max_levels: codes that a column has at most.
 
     Example:
-        >>> table = {"age": [31, 45, None, 28], "town": ["Bonn", "Kiel", "Bonn", "Kiel"], "member": [True, False, True, True]}
+        >>> table = {
+        ...     "age": [31, 45, None, 28],
+        ...     "town": ["Bonn", "Kiel", "Bonn", "Kiel"],
+        ...     "member": [True, False, True, True],
+        ... }
         >>> encoder = TableEncoder().fit(table)
         >>> encoder.names
         ['age', 'member', 'age is missing', 'town']
@@ -63,8 +67,8 @@ class TableEncoder:
         """Learn from the training table.
 
         Args:
-            table: a DataFrame (its index does not matter), an array (N, F), a list of rows, a scipy sparse matrix, a tensor or
-                a dict of columns.
+            table: a DataFrame (its index does not matter), an array (N, F), a list of rows, a scipy sparse matrix, a
+                tensor or a dict of columns.
         """
         self._learn(read_columns(table))
         return self
@@ -73,7 +77,7 @@ class TableEncoder:
         """A table with the training table's columns as (N, width) float32.
 
         Args:
-            table: as in `fit`. Columns with names are found by name, in whatever order they stand; without names by place.
+            table: as in `fit`. Columns with names are found by name, in any order; without names by place.
             ignore_extra: whether columns that the training table does not have are passed over; else they are refused.
         """
         self._check_fitted()
@@ -167,7 +171,11 @@ class TableEncoder:
         encoder._learnt = tuple(learnt_from_dict(plain) for plain in description["learnt"])
         encoder.notes = tuple(str(note) for note in description["notes"])
         learnt_names = [learnt.name for learnt in encoder._learnt]
-        if not learnt_names or len(set(learnt_names)) != len(learnt_names) or not set(learnt_names) <= {*encoder._given}:
+        if (
+            not learnt_names
+            or len(set(learnt_names)) != len(learnt_names)
+            or not set(learnt_names) <= {*encoder._given}
+        ):
             raise TableError("description must describe columns of its own table, each once, at least one")
         return encoder
 
@@ -207,7 +215,8 @@ class TableEncoder:
         if not (self._named and table.named):
             if len(table.columns) != len(self._given):
                 raise TableError(
-                    f"X has {len(table.columns)} features, but TableEncoder is expecting {len(self._given)} features as input"
+                    f"X has {len(table.columns)} features, but TableEncoder is expecting {len(self._given)} features "
+                    "as input"
                 )
             return dict(zip(self._given, table.columns, strict=True))
         present = {column.name: column for column in table.columns}
@@ -223,7 +232,8 @@ class TableEncoder:
         rows = len(next(iter(columns.values())).values)
         encoded: Array = np.empty((rows, self.width), dtype=np.float32)
         place = 0
-        for learnt in (*self.numbers, *self.flags):
+        numeric: list[Number | Flag] = [*self.numbers, *self.flags]
+        for learnt in numeric:
             encoded[:, place] = learnt.encode(columns[learnt.name])
             place += 1
         for indicator in self.indicators:

@@ -32,9 +32,10 @@ class Number:
         name: of the column.
         kind: "number" or "time".
         center: the median; a whole number where the column holds whole numbers, so that the difference is exact.
-        scale: of the deviations: the interquartile range / 1.349, or where that is 0 the root mean square of those that are not 0.
-        edges: of the quantile bins on the encoded scale, increasing; the first and last are the training table's smallest and
-            largest value.
+        scale: of the deviations: the interquartile range / 1.349, or where that is 0 the root mean square of those
+            that are not 0.
+        edges: of the quantile bins on the encoded scale, increasing; the first and last are the training table's
+            smallest and largest value.
         indicator: whether a column that says "missing" goes with it.
     """
 

@@ -22,17 +22,20 @@ _LEVEL_WIDTH = 8  # of a category's embedding
 class TableNetwork(nn.Module):
     """Scores (K, T) of encoded rows (K, D): embeddings of every column, then a perceptron with dropout.
 
-    A number x with bin edges b_0 < ... < b_B is encoded piecewise linearly, e_j = clip((x - b_{j-1}) / (b_j - b_{j-1}), 0, 1), and each
-    column has a linear layer of its own over its e; a category has a learnt vector per code. Outputs of an example
-    do not depend on the batch.
+    A number x with bin edges b_0 < ... < b_B is encoded piecewise linearly,
+
+        e_j = clip((x - b_{j-1}) / (b_j - b_{j-1}), 0, 1),
+
+    and each column has a linear layer of its own over its e; a category has a learnt vector per code. Outputs of an
+    example do not depend on the batch.
 
     Args:
         description: a TableEncoder that was fitted, or its `to_dict()`.
         outputs: scores per row, T.
-        width: units per hidden layer; chosen by the number of rows where None.
+        width: units per hidden layer; None: by the number of rows.
         depth: hidden layers.
         dropout: share of hidden units left out in training.
-        embedding: width of a number's embedding; 0: the scaled number alone; chosen by the number of columns where None.
+        embedding: width of a number's embedding; 0: the scaled number alone; None: by the number of columns.
 
     Example:
         >>> encoder = TableEncoder().fit([[0.5, 1], [1.5, 0], [2.5, 1], [3.0, 0]])
@@ -159,7 +162,8 @@ class _Levels(nn.Module):
 
 def default_width(rows: int) -> int:
     """Units per hidden layer: 64 for a hundred rows, 256 for ten thousand and more."""
-    width = 2 ** round(math.log2(max(rows, 1)) / 2 + 2)
+    exponent = round(math.log2(max(rows, 1)) / 2 + 2)
+    width: int = 2**exponent
     return min(max(width, 64), 256)
 
 
