@@ -1,9 +1,10 @@
 """fcco: finite-sum coupled compositional optimization, min_w (1/m) sum_i f_i(g_i(w)), in PyTorch."""
 
-from fcco import data, memory, methods, objectives
+from fcco import data, fitting, memory, methods, objectives
 from fcco._objective import Objective, objective
 from fcco.checkpoint import CheckpointError, load, save
 from fcco.data import Batch, BlockSampler
+from fcco.fitting import FitResult, fit
 from fcco.methods import (
     METHODS,
     Adaptive,
@@ -62,6 +63,7 @@ __all__ = [
     "CheckpointError",
     "CorrectionWarning",
     "Diagnosis",
+    "FitResult",
     "Keep",
     "LRSchedule",
     "Method",
@@ -80,6 +82,8 @@ __all__ = [
     "convex_mu",
     "data",
     "estimators",
+    "fit",
+    "fitting",
     "load",
     "memory",
     "methods",

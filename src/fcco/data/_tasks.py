@@ -13,6 +13,7 @@ from fcco.data._batch import Batch
 from fcco.data._blocks import Blocks, kept
 from fcco.data._draws import Pool, spread
 from fcco.data._labelled import Labelled, TaskLists, positives_of
+from fcco.data._points import Points
 from fcco.data._share import Share, is_owned_here
 
 
@@ -40,6 +41,12 @@ class Tasks(Labelled):
         self, x: Any, y: Any, *, weight: Any = None, positive: Any = None, classes: Any = None, inputs: int = 1
     ) -> None:
         super().__init__(x, y, weight, positive, classes, inputs)
+
+    def as_points(self) -> Points:
+        """The same examples and labels as :class:`Points`; nothing is copied."""
+        points = Points.__new__(Points)
+        points.__dict__.update(self.__dict__)
+        return points
 
 
 @final

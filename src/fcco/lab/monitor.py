@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 import torch
@@ -104,30 +101,6 @@ class Tally:
         self._steps = state["steps"]
         self._total.copy_(state["total"])
         self._reports = []
-
-
-@final
-class Signals:
-    """Remembers SIGINT and SIGTERM instead of obeying at once; a second SIGINT is obeyed."""
-
-    def __init__(self) -> None:
-        self.received: int | None = None
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Signals:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._receive)
-        return self
-
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.received = number
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
 
 @final

@@ -13,12 +13,13 @@ from typing import Any, final
 import torch
 
 import fcco
+from fcco._support.signals import Signals
 from fcco.checkpoint import Stateful
 from fcco.data import Batch
 from fcco.lab.config import TrainConfig
 from fcco.lab.errors import Diverged, Interrupted, LabError, Pruned, one_line, writing
 from fcco.lab.evaluate import Row, ranking, scores
-from fcco.lab.monitor import Board, Signals, Silent, Tally, Watch
+from fcco.lab.monitor import Board, Silent, Tally, Watch
 from fcco.lab.parts import Parts, build
 from fcco.lab.runs import RunFolder, environment, read_json, read_rows
 from fcco.lab.weights import save_weights

@@ -1,0 +1,365 @@
+"""fit: name the metric, get the model."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from fcco._support import checks
+from fcco._support.signals import Signals
+from fcco.checkpoint import _bytes
+from fcco.data import Groups, Points, Queries, RiskSets, Structure, Tasks
+from fcco.data._batch import map_tensors
+from fcco.data._source import TensorSource, _flat
+from fcco.fitting._callbacks import Callback, ProgressBar
+from fcco.fitting._goal import Goal
+from fcco.fitting._recipe import Recipe
+from fcco.fitting._result import FitResult, result_of
+from fcco.fitting._scoring import device_of, score
+from fcco.fitting._search import Search
+from fcco.fitting._trial import Problem
+
+
+def fit(
+    model: nn.Module,
+    data: Any,
+    metric: str = "average_precision",
+    *,
+    validation: Any = 0.2,
+    max_fpr: float = 0.3,
+    min_tpr: float = 0.7,
+    k: int | None = 10,
+    epochs: float | None = None,
+    batch_size: int | None = None,
+    backbone: nn.Module | None = None,
+    backbone_lr: float = 0.1,
+    recipe: Recipe | None = None,
+    seed: int = 0,
+    device: torch.device | str = "auto",
+    precision: Literal["fp32", "bf16"] = "fp32",
+    num_workers: int = 0,
+    callbacks: Iterable[Callback] = (),
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> FitResult:
+    """Train a network for a ranking metric: the metric is named, everything else is chosen.
+
+    A plain loss first, then the ranking objective by the output memory; settings are tried on a validation part and
+    most are dropped early; the best model there is returned, the plain one being among the candidates. The recipe
+    stands in :class:`fcco.fitting.Recipe`.
+
+    Args:
+        model: any network; it is not changed. It must give one score per example, (K,) or (K, 1), or (K, T) for T
+            labels or classes. It starts with the weights that it has.
+        data: (x, y), or data of :mod:`fcco.data`: Points for the AUCs and average precision, Queries for "ndcg",
+            RiskSets for "concordance", Groups for "worst_group".
+        metric: roc_auc, average_precision, partial_auc, two_way_partial_auc, ndcg, concordance or worst_group; of
+            several labels or classes the mean.
+        validation: the share of the data that chooses and is not trained on; or data of its own, in the same form; or
+            None: nothing is chosen, the recipe's first settings are trained for one run each.
+        max_fpr: up to where the partial AUCs go; ``min_tpr``: from where on the two-way one counts.
+        k: how far down the list NDCG looks.
+        epochs: passes over the data in one run; the whole search has 12 of them at most. None: 20, and at least 100,000
+            examples.
+        batch_size: examples per step; None: a twentieth of the data, from 32 to 256.
+        backbone: a part of the model that comes pretrained; its learning rate is multiplied by ``backbone_lr``.
+        recipe: other numbers than the usual ones.
+        seed: of the split, of all draws and of dropout.
+        device: where to train; "auto": on an accelerator where there is one.
+        precision: "bf16" runs the network under autocast.
+        num_workers: processes that fetch from a data set.
+        callbacks: called with a :class:`fcco.fitting.Progress` after each check; one that returns True ends the fit.
+        progress: show a bar, where tqdm is installed.
+        checkpoint: a file; the fit goes on from it where it exists, and is kept in it on the way and at Ctrl-C.
+
+    Returns:
+        The model with its history, its metrics and what was chosen.
+
+    Example:
+        >>> x = torch.randn(400, 5)
+        >>> y = (x[:, 0] + 0.3 * torch.randn(400) > 1.5).long()
+        >>> quick = Recipe(epochs=1, least_examples=400)
+        >>> result = fit(nn.Linear(5, 1), (x, y), "roc_auc", recipe=quick, progress=False)
+        >>> result.predict(x[:3]).shape
+        torch.Size([3])
+    """
+    goal = Goal(metric, max_fpr=max_fpr, min_tpr=min_tpr, k=k)
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    recipe = _with_epochs(recipe or Recipe(), epochs)
+    train, valid = _parts(data, validation, goal, checks.whole("seed", seed))
+    place = _device(device, model)
+    with _isolated(place):
+        network = _copy_on(model, place)
+        train = train.to(place)
+        if valid is not None:
+            valid = valid.to(place)
+        _check_outputs(network, train, precision)
+        size = batch_size
+        if size is None:
+            size = recipe.batch_size(train.num_examples)
+        problem = Problem(
+            train=train,
+            valid=valid,
+            goal=goal,
+            recipe=recipe,
+            batch_size=checks.positive_int("batch_size", size),
+            run_length=recipe.run_length(train.num_examples),
+            precision=precision,
+            num_workers=num_workers,
+            backbone=_backbone_names(model, backbone),
+            backbone_lr=checks.positive("backbone_lr", backbone_lr),
+            seed=seed,
+        )
+        path = None
+        if checkpoint is not None:
+            path = Path(checkpoint)
+        with Signals() as signals, _bar(progress, goal) as bars:
+            search = Search(
+                network,
+                problem,
+                identity=_identity(problem, network),
+                checkpoint=path,
+                callbacks=[*callbacks, *bars],
+                interrupted=lambda: signals.received is not None,
+            )
+            choice = search.run()
+        return result_of(search, choice)
+
+
+def _with_epochs(recipe: Recipe, epochs: float | None) -> Recipe:
+    if epochs is None:
+        return recipe
+    # Somebody who asks for one epoch wants one, however small the data.
+    return replace(recipe, epochs=checks.positive("epochs", epochs), least_examples=1)
+
+
+# ------------------------------------------------------------------ data
+
+
+def _parts(data: Any, validation: Any, goal: Goal, seed: int) -> tuple[Structure, Structure | None]:
+    """The training and the validation part."""
+    whole = as_structure(data, goal)
+    if validation is None:
+        return whole, None
+    if isinstance(validation, (int, float)) and not isinstance(validation, bool):
+        share = float(validation)
+        if not 0.0 < share < 1.0:
+            raise ValueError(f"validation must be a share in (0, 1), data, or None, got {validation}")
+        first, second = whole.split(share, seed=seed)
+        _check_parts(second, first)
+        return second, first
+    valid = as_structure(validation, goal, like=whole)
+    _check_parts(whole, valid)
+    return whole, valid
+
+
+def as_structure(data: Any, goal: Goal, like: Structure | None = None) -> Structure:
+    """Data as the metric needs them, from (x, y) or from data of fcco.data."""
+    if isinstance(data, Tasks):
+        structure: Structure = data.as_points()
+    elif isinstance(data, Structure):
+        structure = data
+    else:
+        structure = _from_tuple(data, goal, like)
+    goal.check(structure)
+    _check_finite(structure)
+    return structure
+
+
+def _from_tuple(data: Any, goal: Goal, like: Structure | None) -> Structure:
+    if not isinstance(data, (tuple, list)) or len(data) not in (2, 3):
+        raise TypeError(f"data must be (x, y) or data of fcco.data, got {type(data).__name__}")
+    x = data[0]
+    if goal.metric == "ndcg":
+        if len(data) == 2:
+            return Queries(x, [0] * len(data[1]), data[1])
+        return Queries(x, data[1], data[2])
+    if goal.metric == "concordance":
+        if len(data) != 3:
+            raise TypeError('for metric="concordance" data must be (x, time, event) or fcco.data.RiskSets')
+        return RiskSets(x, data[1], data[2])
+    if goal.metric == "worst_group":
+        if len(data) != 3:
+            raise TypeError('for metric="worst_group" data must be (x, y, group) or fcco.data.Groups')
+        return Groups(x, data[1], data[2])
+    if len(data) != 2:
+        raise TypeError(f"for metric={goal.metric!r} data must be (x, y) or fcco.data.Points, got {len(data)} parts")
+    classes = None
+    if isinstance(like, Points):
+        classes = like.classes
+    return Points(x, data[1], classes=classes)
+
+
+def _check_finite(data: Structure) -> None:
+    """Refuse tensors with NaN or infinity in them, by row and column."""
+    source = data.source
+    if not isinstance(source, TensorSource):
+        return
+
+    def look(part: Tensor) -> Tensor:
+        if part.is_floating_point() and not bool(torch.isfinite(part).all()):
+            place = (~torch.isfinite(part)).nonzero()[0].tolist()
+            value = part[tuple(place)].item()
+            where = f"row {place[0]}"
+            if len(place) > 1:
+                where += f", column {', '.join(str(number) for number in place[1:])}"
+            raise ValueError(
+                f"x must be finite, got {value} in {where}; fcco.tables and fcco.sklearn fill missing values in"
+            )
+        return part
+
+    map_tensors(source.x, look)
+
+
+def _check_parts(train: Structure, valid: Structure) -> None:
+    """Refuse parts on which no metric can be taken, or nothing learned."""
+    if not isinstance(train, Points) or not isinstance(valid, Points):
+        return
+    if train.num_tasks != valid.num_tasks:
+        raise ValueError(
+            f"validation must have the labels of the training data, {train.num_tasks}, got {valid.num_tasks}"
+        )
+    for name, part in (("training", train), ("validation", valid)):
+        if not bool(_has_both(part).any()):
+            raise ValueError(
+                f"the {name} part must have positives and negatives of some label; it has {part.num_examples} "
+                "examples: give more data, or validation=None to train without one"
+            )
+
+
+def _has_both(data: Points) -> Tensor:
+    """(T,) bool: which labels have positives and negatives."""
+    y = data.y
+    if data.classes is not None:
+        count = y[y >= 0].bincount(minlength=data.num_tasks)
+        return (count > 0) & (count < int((y >= 0).sum()))
+    if y.dim() == 1:
+        y = y.unsqueeze(1)
+    return (y == 1).any(0) & (y == 0).any(0)
+
+
+# ------------------------------------------------------------------ model and device
+
+
+def _device(wanted: torch.device | str, model: nn.Module) -> torch.device:
+    if wanted != "auto":
+        return torch.device(wanted)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return device_of(model)
+
+
+def _copy_on(model: nn.Module, device: torch.device) -> nn.Module:
+    import copy
+
+    return copy.deepcopy(model).to(device)
+
+
+def _check_outputs(model: nn.Module, data: Structure, precision: str) -> None:
+    """Try the model on two examples, so that a wrong shape is told before anything is trained."""
+    outputs = score(model, data.source.subset(torch.arange(min(2, data.num_examples))), precision=precision)
+    rows = outputs.shape[0]
+    if isinstance(data, Groups):
+        return
+    columns = 1
+    if isinstance(data, Points):
+        columns = data.num_tasks
+    fits = tuple(outputs.shape) == (rows, columns) or (columns == 1 and tuple(outputs.shape) == (rows,))
+    if not fits:
+        wanted = f"({rows}, {columns})"
+        if columns == 1:
+            wanted = f"({rows},) or ({rows}, 1)"
+        hint = ""
+        if columns == 1 and tuple(outputs.shape) == (rows, 2):
+            hint = ": two classes need one score, of the positive one"
+        raise ValueError(
+            f"the model must return one score per example and label, shape {wanted} for {rows} examples, "
+            f"got {tuple(outputs.shape)}{hint}"
+        )
+
+
+def _backbone_names(model: nn.Module, backbone: nn.Module | None) -> frozenset[str]:
+    if backbone is None:
+        return frozenset()
+    inside = {id(parameter) for parameter in backbone.parameters()}
+    names = frozenset(name for name, parameter in model.named_parameters() if id(parameter) in inside)
+    if len(names) < len(inside) or not names:
+        raise ValueError("backbone must be a part of model: some of its parameters are not the model's")
+    return names
+
+
+# ------------------------------------------------------------------ surroundings
+
+
+@contextmanager
+def _isolated(device: torch.device) -> Iterator[None]:
+    """The caller's random numbers go on as if nothing had been drawn."""
+    devices = []
+    if device.type == "cuda":
+        devices.append(device)
+    with torch.random.fork_rng(devices):
+        yield
+
+
+@contextmanager
+def _bar(wanted: bool, goal: Goal) -> Iterator[list[ProgressBar]]:
+    bars: list[ProgressBar] = []
+    if wanted:
+        try:
+            bars.append(ProgressBar(goal.describe()))
+        except ImportError:
+            bars = []
+    try:
+        yield bars
+    finally:
+        for bar in bars:
+            bar.close()
+
+
+def _identity(problem: Problem, model: nn.Module) -> dict[str, Any]:
+    """What a checkpoint must be of: anything else would be continued wrongly without a word."""
+    return {
+        "metric": problem.goal.describe(),
+        "recipe": repr(asdict(problem.recipe)),
+        "training data": _fingerprint(problem.train),
+        "validation data": None if problem.valid is None else _fingerprint(problem.valid),
+        "batch_size": problem.batch_size,
+        "precision": problem.precision,
+        "seed": problem.seed,
+        "backbone": sorted(problem.backbone),
+        "backbone_lr": problem.backbone_lr,
+        "model": _digest(model.state_dict().values()),
+    }
+
+
+def _fingerprint(data: Structure) -> str:
+    """A digest of labels and, where they are tensors, of inputs."""
+    tensors: list[Tensor] = []
+    for name in data.per_example + data.others:
+        value = getattr(data, name)
+        if value is not None:
+            tensors.append(value)
+    if isinstance(data.source, TensorSource):
+        tensors.extend(_flat(data.source.x))
+        if data.source.rows is not None:
+            tensors.append(data.source.rows)
+    return f"{data.num_examples} examples, {_digest(tensors)}"
+
+
+def _digest(tensors: Iterable[Tensor]) -> str:
+    sha = hashlib.sha256()
+    for tensor in tensors:
+        plain = tensor.detach().cpu().contiguous()
+        sha.update(f"{plain.dtype} {tuple(plain.shape)};".encode())
+        if plain.numel():
+            sha.update(bytes(_bytes(plain)))
+    return sha.hexdigest()[:16]

@@ -1,0 +1,336 @@
+"""FitResult: the model that a fit chose, and what may be done with it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from fcco.data import Points, Structure
+from fcco.data._source import source_of
+from fcco.fitting._calibration import Calibration, calibrated
+from fcco.fitting._goal import Goal
+from fcco.fitting._scoring import score
+from fcco.fitting._search import Choice, Search
+from fcco.fitting._trial import Trial, Weights
+
+FORMAT = "fcco fit"
+VERSION = 1
+WEIGHTS_FILE = "model.safetensors"
+DESCRIPTION_FILE = "fit.json"
+
+
+@final
+@dataclass
+class FitResult:
+    """A trained model, with how it came about.
+
+    Attributes:
+        model: the chosen network, in evaluation mode.
+        metric: what it was chosen by, in words.
+        value: the metric on the validation part; NaN: there was none.
+        interval: its 95 % bootstrap interval (of the data; that the model was chosen on them is not in it).
+        plain_value: the same of the best plain-loss model, which was among the candidates.
+        chosen: the name of what was chosen.
+        setting: what it was trained with, on one line.
+        trials: a row per trial: name, setting, examples, value, whether it was chosen.
+        history: a row per look at the validation part: trial, examples, value, loss.
+        examples: how many went through the network in training, over all trials.
+        validation: the validation part.
+        calibration: from scores to probabilities, after :meth:`calibrate`.
+    """
+
+    model: nn.Module
+    metric: str
+    value: float
+    interval: tuple[float, float]
+    plain_value: float
+    chosen: str
+    setting: str
+    trials: list[dict[str, Any]]
+    history: list[dict[str, Any]]
+    examples: int
+    precision: str = "fp32"
+    classes: tuple[Any, ...] | None = None
+    goal: Goal | None = None
+    validation: Structure | None = field(default=None, repr=False)
+    calibration: Calibration | None = field(default=None, repr=False)
+    plain_weights: Weights = field(default_factory=dict, repr=False)
+
+    def predict(self, x: Any, *, num_workers: int = 0) -> Tensor:
+        """Scores of new examples, (N,) or (N, T): the higher, the more likely positive (relevant, early).
+
+        Args:
+            x: as in training: tensors, arrays, a tuple or a dict of them, or a data set.
+            num_workers: processes that fetch from a data set.
+        """
+        source = source_of(x)
+        if source.size == 0:
+            raise ValueError("x must hold at least one example, got none")
+        outputs = score(self.model, source, precision=self.precision, num_workers=num_workers)
+        if outputs.dim() == 2 and outputs.shape[1] == 1:
+            return outputs.squeeze(1)
+        return outputs
+
+    def calibrate(self, method: Literal["isotonic", "platt"] = "isotonic", *, data: Any = None) -> FitResult:
+        """Learn on the validation part how scores become probabilities; :meth:`predict_proba` gives them.
+
+        Args:
+            method: "isotonic" (any growing function; wants a few hundred positives), or "platt" (a sigmoid).
+            data: (x, y) or Points to learn from; None: the validation part.
+        """
+        labelled = self.validation
+        if data is not None:
+            from fcco.fitting._fit import as_structure
+
+            labelled = as_structure(data, Goal("roc_auc"), like=self.validation)
+        if not isinstance(labelled, Points):
+            raise ValueError("there are no labels to calibrate on: give data=(x, y)")
+        outputs = score(self.model, labelled.source, precision=self.precision)
+        self.calibration = calibrated(outputs, labelled, method)
+        return self
+
+    def predict_proba(self, x: Any, *, num_workers: int = 0) -> Tensor:
+        """Probabilities of the positive label (N,), of each label (N, T), or of each class (N, C)."""
+        if self.calibration is None:
+            raise RuntimeError("probabilities need result.calibrate() first")
+        return self.calibration(self.predict(x, num_workers=num_workers))
+
+    def evaluate(self, data: Any, *, seed: int = 0) -> tuple[float, tuple[float, float]]:
+        """The metric on other data, with its 95 % bootstrap interval.
+
+        Args:
+            data: in the form that ``fit`` took.
+            seed: of the bootstrap.
+        """
+        from fcco.fitting._fit import as_structure
+
+        if self.goal is None:
+            raise RuntimeError("this result does not know its metric")
+        structure = as_structure(data, self.goal, like=self.validation)
+        outputs = score(self.model, structure.source, precision=self.precision)
+        return self.goal.value(outputs, structure), self.goal.interval(outputs, structure, seed=seed)
+
+    def plain_model(self) -> nn.Module:
+        """The best plain-loss model, for a comparison."""
+        import copy
+
+        model = copy.deepcopy(self.model)
+        model.load_state_dict(self.plain_weights)
+        return model
+
+    def summary(self) -> str:
+        """What was tried, and what was chosen, as a table."""
+        lines = [f"{'trial':<12} {'examples':>10} {self.metric:>20}  setting"]
+        for row in self.trials:
+            mark = ""
+            if row["chosen"]:
+                mark = "  <- chosen"
+            value = f"{row['value']:.4f}"
+            if row["failure"]:
+                value = "failed"
+            lines.append(f"{row['trial']:<12} {row['examples']:>10,} {value:>20}  {row['setting']}{mark}")
+        low, high = self.interval
+        value = f"{self.metric} {self.value:.4f} (95 % {low:.4f} to {high:.4f})"
+        lines.append(f"chosen: {self.chosen}: {value}; plain loss alone {self.plain_value:.4f}")
+        lines.append(f"{self.examples:,} examples went through the network")
+        return "\n".join(lines)
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, folder: str | os.PathLike[str], **more: Any) -> None:
+        """Write the weights (safetensors) and a description (JSON) into a folder.
+
+        Args:
+            folder: made where it is missing.
+            more: further plain values for the description.
+        """
+        from safetensors.torch import save_file
+
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        tensors = {name: value.detach().cpu().contiguous() for name, value in self.model.state_dict().items()}
+        aside = target / f".{WEIGHTS_FILE}.{os.getpid()}"
+        save_file(_without_sharing(tensors), aside, metadata={"format": "pt"})
+        os.replace(aside, target / WEIGHTS_FILE)
+        text = json.dumps(self.describe() | more, indent=1)
+        aside = target / f".{DESCRIPTION_FILE}.{os.getpid()}"
+        aside.write_text(text + "\n")
+        os.replace(aside, target / DESCRIPTION_FILE)
+
+    def describe(self) -> dict[str, Any]:
+        """Everything but the weights, as plain values."""
+        goal = None
+        if self.goal is not None:
+            goal = asdict(self.goal)
+        calibration = None
+        if self.calibration is not None:
+            calibration = self.calibration.describe()
+        classes = None
+        if self.classes is not None:
+            classes = list(self.classes)
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "metric": self.metric,
+            "goal": goal,
+            "value": _number(self.value),
+            "interval": [_number(end) for end in self.interval],
+            "plain_value": _number(self.plain_value),
+            "chosen": self.chosen,
+            "setting": self.setting,
+            "examples": self.examples,
+            "precision": self.precision,
+            "classes": classes,
+            "trials": [{key: _number(value) for key, value in row.items()} for row in self.trials],
+            "history": [{key: _number(value) for key, value in row.items()} for row in self.history],
+            "calibration": calibration,
+        }
+
+    def export(self, path: str | os.PathLike[str], example: Any) -> None:
+        """Write the network for use without fcco: ONNX (``.onnx``) or torch.export (``.pt2``).
+
+        Args:
+            path: its ending says which.
+            example: a few rows of x; the number of rows stays free.
+        """
+        target = Path(path)
+        model = self.model.cpu().eval()
+        inputs = source_of(example).take(torch.arange(2))
+        arguments = inputs
+        if not isinstance(inputs, tuple):
+            arguments = (inputs,)
+        rows = torch.export.Dim("rows", min=1)
+        shapes = tuple({0: rows} for _ in arguments)
+        if target.suffix == ".pt2":
+            program = torch.export.export(model, arguments, dynamic_shapes=shapes)
+            torch.export.save(program, target)
+        elif target.suffix == ".onnx":
+            torch.onnx.export(
+                model, arguments, target, dynamo=True, dynamic_shapes=shapes, external_data=False, verbose=False
+            )
+        else:
+            raise ValueError(f"path must end in .onnx or .pt2, got {target.name!r}")
+
+
+def load_result(folder: str | os.PathLike[str], model: nn.Module) -> FitResult:
+    """Read what :meth:`FitResult.save` wrote; nothing in the files is executed.
+
+    Args:
+        folder: where it is.
+        model: a network of the same architecture; its weights are replaced.
+    """
+    from safetensors.torch import load_file
+
+    source = Path(folder)
+    description = json.loads((source / DESCRIPTION_FILE).read_text())
+    if description.get("format") != FORMAT or description.get("version") != VERSION:
+        raise ValueError(f"{source} does not hold a fit of this version of fcco")
+    model.load_state_dict(load_file(source / WEIGHTS_FILE))
+    goal = None
+    if description["goal"] is not None:
+        goal = Goal(**description["goal"])
+    calibration = None
+    if description["calibration"] is not None:
+        calibration = Calibration.from_description(description["calibration"])
+    classes = None
+    if description["classes"] is not None:
+        classes = tuple(description["classes"])
+    low, high = [_or_nan(end) for end in description["interval"]]
+    return FitResult(
+        model=model.eval(),
+        metric=description["metric"],
+        value=_or_nan(description["value"]),
+        interval=(low, high),
+        plain_value=_or_nan(description["plain_value"]),
+        chosen=description["chosen"],
+        setting=description["setting"],
+        trials=description["trials"],
+        history=description["history"],
+        examples=description["examples"],
+        precision=description["precision"],
+        classes=classes,
+        goal=goal,
+        calibration=calibration,
+    )
+
+
+def result_of(search: Search, choice: Choice) -> FitResult:
+    """The result of a search that has settled on something."""
+    problem = search.problem
+    model = search.network(choice.weights).eval()
+    interval = (float("nan"), float("nan"))
+    if problem.valid is not None:
+        outputs = score(model, problem.valid.source, precision=problem.precision, num_workers=problem.num_workers)
+        interval = problem.goal.interval(outputs, problem.valid, seed=problem.seed)
+    plain = [trial for trial in search.trials.values() if trial.setting.objective == "plain"]
+    best_plain = max(plain, key=lambda trial: trial.value)
+    assert best_plain.best is not None
+    classes = None
+    if isinstance(problem.train, Points):
+        classes = problem.train.classes
+    return FitResult(
+        model=model,
+        metric=problem.goal.describe(),
+        value=choice.value,
+        interval=interval,
+        plain_value=best_plain.value,
+        chosen=choice.name,
+        setting=choice.setting.describe(),
+        trials=[_row(trial, choice) for trial in search.trials.values()],
+        history=[row for trial in search.trials.values() for row in _history(trial)],
+        examples=search.examples,
+        precision=problem.precision,
+        classes=classes,
+        goal=problem.goal,
+        validation=problem.valid,
+        plain_weights=best_plain.best,
+    )
+
+
+def _row(trial: Trial, choice: Choice) -> dict[str, Any]:
+    return {
+        "trial": trial.name,
+        "setting": trial.setting.describe(),
+        "examples": trial.seen,
+        "value": trial.value,
+        "failure": trial.failure,
+        "chosen": trial.name in choice.name.split(),
+    }
+
+
+def _history(trial: Trial) -> list[dict[str, Any]]:
+    rows = []
+    for check in trial.checks:
+        rows.append({"trial": trial.name, **check._asdict()})
+    return rows
+
+
+def _number(value: Any) -> Any:
+    """None in the place of what JSON has no word for."""
+    if isinstance(value, float) and not -float("inf") < value < float("inf"):
+        return None
+    return value
+
+
+def _or_nan(value: float | None) -> float:
+    if value is None:
+        return float("nan")
+    return value
+
+
+def _without_sharing(tensors: Weights) -> Weights:
+    """Tied weights as copies: safetensors holds no two tensors of one memory."""
+    seen: set[int] = set()
+    apart = {}
+    for name, tensor in tensors.items():
+        if tensor.data_ptr() in seen:
+            tensor = tensor.clone()
+        seen.add(tensor.data_ptr())
+        apart[name] = tensor
+    return apart

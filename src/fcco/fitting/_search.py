@@ -1,0 +1,274 @@
+"""Search: the recipe carried out: plain trials, ranking trials from the best of them, and the average of the best."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import nn
+
+from fcco.checkpoint import CheckpointError, load, save
+from fcco.fitting._callbacks import Callback, Progress
+from fcco.fitting._recipe import Rung, Setting
+from fcco.fitting._scoring import renew_statistics, score
+from fcco.fitting._trial import Problem, Trial, Weights
+
+CHECKPOINT_SECONDS = 30.0
+
+
+class Stopped(Exception):
+    """A callback asked to stop."""
+
+
+@final
+@dataclass(frozen=True)
+class Choice:
+    """What the search settled on.
+
+    Args:
+        name: the trial, or "average of ..." several.
+        setting: its setting; of an average, that of the best trial in it.
+        value: what the validation part said of it; NaN: there was none.
+        weights: a state_dict of the network.
+    """
+
+    name: str
+    setting: Setting
+    value: float
+    weights: Weights
+
+
+@final
+class Search:
+    """The recipe on one problem.
+
+    It is written as if it were never interrupted. A checkpoint holds the trials' states; a resumed search goes
+    through the same lines, and a trial that has been trained far enough returns at once.
+
+    Args:
+        model: where all plain trials start; it is not changed.
+        problem: data, metric, recipe.
+        identity: what a checkpoint must be of, as plain values.
+        checkpoint: where the state is kept; None: nowhere.
+        callbacks: told after each check; one that returns True ends the search.
+        interrupted: whether somebody wants it to stop; asked after each step.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        problem: Problem,
+        *,
+        identity: dict[str, Any],
+        checkpoint: Path | None,
+        callbacks: Iterable[Callback],
+        interrupted: Callable[[], bool],
+    ) -> None:
+        self.problem = problem
+        self.trials: dict[str, Trial] = {}
+        self.examples = 0
+        self._model = model
+        self._identity = identity
+        self._checkpoint = checkpoint
+        self._callbacks = list(callbacks)
+        self._interrupted = interrupted
+        self._saved: dict[str, Any] = {}  # states of trials that have not been made again yet
+        self._saved_at = time.monotonic()
+        self._began = time.monotonic()
+        self._total = problem.recipe.total_runs(problem.goal) * problem.run_length
+
+    # ------------------------------------------------------------------ the recipe, step by step
+
+    def run(self) -> Choice:
+        """Carry it out."""
+        if self._checkpoint is not None and self._checkpoint.exists():
+            load(self._checkpoint, solver=self)
+        stopped = False
+        try:
+            plain = self._plain_trials()
+            best_plain = best_of(plain)
+            self._ranking_trials(best_plain)
+        except Stopped:
+            stopped = True
+        self._save()
+        if not stopped or any(trial.best is not None for trial in self.trials.values()):
+            return self._choose()
+        raise RuntimeError("a callback stopped the fit before the first validation")
+
+    def _plain_trials(self) -> list[Trial]:
+        recipe = self.problem.recipe
+        settings = recipe.plain()
+        rungs = recipe.plain_rungs
+        if self.problem.valid is None:
+            settings = settings[:1]
+            rungs = (Rung(1.0, 1),)
+        return self._halved("plain", settings, self._model, rungs)
+
+    def _ranking_trials(self, start: Trial) -> list[Trial]:
+        recipe = self.problem.recipe
+        settings = recipe.ranking(self.problem.goal)
+        rungs = recipe.ranking_rungs
+        if self.problem.valid is None:
+            settings = settings[:1]
+            rungs = (Rung(1.0, 1),)
+        model = self.network(start)
+        return self._halved("ranking", settings, model, rungs)
+
+    def _halved(
+        self, stage: str, settings: tuple[Setting, ...], model: nn.Module, rungs: tuple[Rung, ...]
+    ) -> list[Trial]:
+        """Successive halving: all trials a little way, the better ones further."""
+        trials = [self._trial(f"{stage}-{number + 1}", setting, model) for number, setting in enumerate(settings)]
+        alive = trials
+        for rung in rungs:
+            until = round(rung.length * self.problem.run_length)
+            for trial in alive:
+                trial.train(until, self._checked, self._stepped)
+            ranked = sorted(alive, key=lambda trial: -trial.value)  # stable: of equals the earlier setting
+            for trial in ranked[rung.keep :]:
+                trial.release()
+            alive = ranked[: rung.keep]
+        for trial in alive:
+            trial.release()
+        return trials
+
+    def _trial(self, name: str, setting: Setting, model: nn.Module) -> Trial:
+        trial = Trial(name, setting, model, self.problem, number=len(self.trials))
+        state = self._saved.pop(name, None)
+        if state is not None:
+            trial.load_state_dict(state)
+            self.examples += trial.seen
+        self.trials[name] = trial
+        return trial
+
+    # ------------------------------------------------------------------ the end
+
+    def _choose(self) -> Choice:
+        """The best trial, or the average of several where that is better."""
+        if self.problem.valid is None:
+            last = list(self.trials.values())[-1]
+            if last.failure is not None or last.best is None:
+                last = best_of(self.trials.values())
+            assert last.best is not None
+            return Choice(last.name, last.setting, float("nan"), last.best)
+        best = best_of(self.trials.values())
+        assert best.best is not None
+        if best.value == float("-inf"):
+            raise RuntimeError(f"no trial could be validated: {best.failure}")
+        choice = Choice(best.name, best.setting, best.value, best.best)
+        return self._soup(choice, best)
+
+    def _soup(self, choice: Choice, best: Trial) -> Choice:
+        """Average the weights of the best trials, one by one, as long as the validation part likes it."""
+        in_it = [best]
+        ranked = sorted(self._valley(), key=lambda trial: -trial.value)
+        for trial in ranked[: self.problem.recipe.soup]:
+            if trial is best:
+                continue
+            wanted = [*in_it, trial]
+            weights = averaged_weights([member.best for member in wanted if member.best is not None])
+            value = self._value(weights)
+            if value > choice.value:
+                names = " and ".join(member.name for member in wanted)
+                choice = Choice(f"average of {names}", best.setting, value, weights)
+                in_it = wanted
+        return choice
+
+    def _valley(self) -> list[Trial]:
+        """The trials that began where the best one did, and where they began: averages of others mean nothing."""
+        ranking = [
+            trial for name, trial in self.trials.items() if name.startswith("ranking") and trial.best is not None
+        ]
+        plain = [trial for name, trial in self.trials.items() if name.startswith("plain") and trial.best is not None]
+        return [*ranking, best_of(plain)]
+
+    def _value(self, weights: Weights) -> float:
+        problem = self.problem
+        model = self.network(weights)
+        renew_statistics(
+            model,
+            problem.train.source,
+            examples=16 * problem.batch_size,
+            chunk=problem.batch_size,
+            precision=problem.precision,
+            seed=0,
+        )
+        weights.update({name: value.detach().clone() for name, value in model.state_dict().items()})
+        assert problem.valid is not None
+        outputs = score(model, problem.valid.source, precision=problem.precision, num_workers=problem.num_workers)
+        return problem.goal.value(outputs, problem.valid)
+
+    def network(self, of: Trial | Weights) -> nn.Module:
+        """A copy of the model with other weights."""
+        if isinstance(of, Trial):
+            assert of.best is not None
+            weights = of.best
+        else:
+            weights = of
+        model = copy.deepcopy(self._model)
+        model.load_state_dict(weights)
+        return model
+
+    # ------------------------------------------------------------------ on the way
+
+    def _stepped(self, trial: Trial, taken: int) -> None:
+        self.examples += taken
+        if self._interrupted():
+            self._save()
+            raise KeyboardInterrupt
+
+    def _checked(self, trial: Trial) -> None:
+        if time.monotonic() - self._saved_at > CHECKPOINT_SECONDS:
+            self._save()
+        progress = Progress(
+            trial=trial.name,
+            setting=trial.setting.describe(),
+            examples=self.examples,
+            total=round(self._total),
+            value=trial.checks[-1].value if trial.checks else float("nan"),
+            best=max(other.value for other in self.trials.values()),
+            loss=trial.checks[-1].loss if trial.checks else float("nan"),
+            seconds=time.monotonic() - self._began,
+        )
+        wanted = [callback(progress) for callback in self._callbacks]
+        if any(answer is True for answer in wanted):
+            raise Stopped
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def _save(self) -> None:
+        if self._checkpoint is not None:
+            save(self._checkpoint, solver=self)
+        self._saved_at = time.monotonic()
+
+    def state_dict(self) -> dict[str, Any]:
+        trials = {name: trial.state_dict() for name, trial in self.trials.items()}
+        return {"identity": self._identity, "trials": {**self._saved, **trials}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        theirs = state["identity"]
+        for name, mine in self._identity.items():
+            if theirs.get(name) != mine:
+                raise CheckpointError(f"it is of a fit with another {name}: {theirs.get(name)!r}, here {mine!r}")
+        self._saved = dict(state["trials"])
+
+
+def best_of(trials: Iterable[Trial]) -> Trial:
+    """The trial with the best value; of equals the first."""
+    known = [trial for trial in trials if trial.best is not None]
+    return max(known, key=lambda trial: trial.value)
+
+
+def averaged_weights(parts: list[Weights]) -> Weights:
+    """The mean of several state_dicts; what is not floating point is taken from the first."""
+    mean = {}
+    for name, first in parts[0].items():
+        mean[name] = first.clone()
+        if first.is_floating_point():
+            mean[name] = torch.stack([part[name] for part in parts]).mean(0)
+    return mean
