@@ -86,6 +86,8 @@ class Columns:
 
 def read_columns(table: Any) -> Columns:
     """The columns of a DataFrame, an array (N, F), a list of rows, a sparse matrix, a tensor or a dict of columns."""
+    if isinstance(table, Columns):
+        return table
     named, pairs = _named_values(table)
     names = []
     columns = []

@@ -199,7 +199,7 @@ class TableEncoder:
             elif note is None:
                 constant.append(column.name)
         if not learnt:
-            raise TableError(f"no column of the table varies over its {table.rows} row(s) (1 sample says nothing)")
+            raise TableError(f"no column of the table varies over its {table.rows} sample(s)")
         if constant:
             notes.append(f"left out, since they hold one value alone: {named(constant)}")
         self._rows = table.rows
