@@ -106,12 +106,12 @@ def read_columns(table: Any) -> Columns:
 
 def _named_values(table: Any) -> tuple[bool, Iterable[tuple[str, Any]]]:
     """Whether columns have names of their own, and every name with its values."""
+    if hasattr(table, "tocsc"):  # first, since one of scipy's sparse forms is a dict
+        return False, _sparse_columns(table)
     if isinstance(table, Mapping):
         return True, [(str(name), values) for name, values in table.items()]
     if _is_frame(table):
         return True, _frame_columns(table)
-    if hasattr(table, "tocsc"):
-        return False, _sparse_columns(table)
     if isinstance(table, Tensor):
         table = _tensor_array(table)
     if isinstance(table, Sequence) and not isinstance(table, (str, bytes)):
@@ -328,7 +328,7 @@ def _from_objects(name: str, items: list[Any]) -> Column:
     if kind is Kind.NUMBER:
         return _number_column(name, items, missing)
     if kind is Kind.BOOL:
-        values = np.array([bool(item) and not gone for item, gone in zip(items, missing, strict=True)], dtype=bool)
+        values = np.array([not gone and bool(item) for item, gone in zip(items, missing, strict=True)], dtype=bool)
         return Column(name, Kind.BOOL, values, missing)
     if kind is Kind.TIME:
         return _from_times(name, np.array([_moment(item) for item in items], dtype="datetime64[us]"))
