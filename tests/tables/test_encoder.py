@@ -256,7 +256,9 @@ def test_tables_that_are_refused(table, error, message):
 
 
 def test_constant_columns_are_left_out_with_a_word():
-    with pytest.warns(TableWarning, match="left out, since they hold one value or rare strings alone: columns 'b', 'c'"):
+    with pytest.warns(
+        TableWarning, match="left out, since they hold one value or rare strings alone: columns 'b', 'c'"
+    ):
         encoder = TableEncoder().fit({"a": [1, 2, 3], "b": [1, 1, 1], "c": ["x", "x", "x"]})
     assert encoder.names == ["a"]
     assert encoder.transform({"a": [1], "b": [5], "c": ["y"]}).shape == (1, 1)
