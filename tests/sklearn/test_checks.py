@@ -10,11 +10,13 @@ EXPECTED = {
     "check_sample_weight_equivalence_on_dense_data": COPIES,
     "check_sample_weight_equivalence_on_sparse_data": COPIES,
 }
+# Without a search over settings: fast.
 ESTIMATORS = [
     RankingClassifier(epochs=2, validation=None),
-    QueryRanker(epochs=2, validation=None),
-    CoxRegressor(epochs=2, validation=None),
+    QueryRanker(epochs=1, validation=None),
+    CoxRegressor(epochs=1, validation=None),
 ]
+SEARCHING = [RankingClassifier(epochs=2), QueryRanker(epochs=1), CoxRegressor(epochs=1)]
 
 # The checks' own tables: a few rows, columns of zeros, a count of the rows.
 pytestmark = [
@@ -26,4 +28,10 @@ pytestmark = [
 
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=lambda estimator: EXPECTED)
 def test_check(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(SEARCHING, expected_failed_checks=lambda estimator: EXPECTED)
+def test_check_with_a_search(estimator, check):
     check(estimator)

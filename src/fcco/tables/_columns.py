@@ -317,14 +317,9 @@ def _from_times(name: str, array: Array) -> Column:
 def _from_objects(name: str, items: list[Any]) -> Column:
     """A column of Python objects, all of one kind but for those that are missing."""
     missing = np.fromiter((is_missing(item) for item in items), dtype=bool, count=len(items))
-    known = [item for item, gone in zip(items, missing, strict=True) if not gone]
-    if not known:
+    if bool(missing.all()):
         return Column(name, Kind.NUMBER, np.zeros(len(items)), missing)
-    kinds = {_kind_of(item) for item in known}
-    if len(kinds) == 1 and None not in kinds:
-        kind = kinds.pop()
-    else:
-        kind = None
+    kind = _common_kind(items, missing)
     if kind is Kind.NUMBER:
         return _number_column(name, items, missing)
     if kind is Kind.BOOL:
@@ -335,6 +330,14 @@ def _from_objects(name: str, items: list[Any]) -> Column:
     if kind is Kind.STRING:
         return _string_column(name, items, missing)
     raise _mixed(name, items, missing)
+
+
+def _common_kind(items: list[Any], missing: Array) -> Kind | None:
+    """The kind of all values that are there; None: there are several, or one that is no value."""
+    kinds = {_kind_of(item) for item, gone in zip(items, missing, strict=True) if not gone}
+    if len(kinds) == 1:
+        return kinds.pop()
+    return None
 
 
 def _kind_of(item: Any) -> Kind | None:
