@@ -140,7 +140,10 @@ def test_rows_of_any_kind():
 
 def test_a_module_of_ones_own():
     X, y = points()
-    own = quick(module=torch.nn.Linear(4, 1)).fit(X, y)
+    line = torch.nn.Linear(4, 1)
+    torch.nn.init.zeros_(line.weight)  # few steps: the start must not decide
+    own = quick(module=line).fit(X, y)
+    assert line.weight.abs().max() == 0.0  # a copy is trained
     assert isinstance(own.network_, torch.nn.Linear)
     assert roc_auc_score(y, own.decision_function(X)) > 0.8
     made = quick(module=lambda encoder, outputs: torch.nn.Linear(encoder.width, outputs)).fit(X, y)
