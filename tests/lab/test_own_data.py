@@ -12,7 +12,8 @@ from PIL import Image
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import IterableDataset, TensorDataset
 
-from fcco.lab.datasets import DataError, from_dataset, from_folder, from_npz, from_table
+from fcco.lab.datasets import DataError, from_dataset, from_folder, from_npz, from_table, read_labelled
+from fcco.tables import TableEncoder
 
 
 def _write_images(folder: Path, count: int = 5, size: tuple[int, int] = (6, 4), classes: str = "ab") -> None:
@@ -103,14 +104,43 @@ CSV = "height,weight,kind,id\n" + "".join(f"{k},{k / 4},{'cat' if k % 2 else 'do
 
 def test_csv_with_words_as_classes(tmp_path: Path) -> None:
     (tmp_path / "pets.csv").write_text(CSV)
-    data = from_table(tmp_path / "pets.csv", target="kind", drop=["id"])
-    assert data.classes == ("cat", "dog")
+    data = from_table(tmp_path / "pets.csv", target="kind", drop=["id"], positive="dog")
+    assert data.classes == ("dog",)
     assert tuple(data.x_train.shape) == (16, 2)
     assert data.x_train.dtype == torch.float32
-    assert data.y_test.bincount().tolist() == [2, 2]
-    assert torch.equal(data.x_train[:, 0] % 2 == 1, data.y_train == 0)
+    assert data.y_test[:, 0].tolist().count(1.0) == 2  # two classes are one label; both in both parts alike
+    assert torch.equal(data.x_train[:, 0] % 2 == 1, data.y_train[:, 0] == 0)
     assert data.source == "user-provided pets.csv"
+
+
+def test_three_classes_stay_classes(tmp_path: Path) -> None:
+    rows = "".join(f"{k},{'abc'[k % 3]}\n" for k in range(30))
+    (tmp_path / "t.csv").write_text("x,y\n" + rows)
+    data = from_table(tmp_path / "t.csv", target="y")
+    assert data.classes == ("a", "b", "c")
+    assert data.y_test.bincount().tolist() == [2, 2, 2]
     assert not data.multilabel
+    one = from_table(tmp_path / "t.csv", target="y", positive="b")
+    assert one.classes == ("b",)
+    assert torch.equal(one.x_train[:, 0] % 3 == 1, one.y_train[:, 0] == 1)
+
+
+def test_labels_of_minus_one(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,y,z\n" + "".join(f"{k},{k % 2 * 2 - 1},{k % 2}\n" for k in range(10)))
+    data = from_table(tmp_path / "t.csv", target=["y", "z"])
+    assert torch.equal(data.y_train[:, 0], data.y_train[:, 1])
+
+
+def test_a_labelled_table_keeps_every_kind_of_column(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("town,age,id,y\nBonn,31,1,no\n,,2,yes\nKiel,28,3,no\n")
+    table = read_labelled(tmp_path / "t.csv", target="y", drop=["id"], positive="yes")
+    assert list(table.columns) == ["town", "age"]
+    assert table.columns["town"].tolist()[0] == "Bonn"
+    assert np.isnan(table.columns["age"][1])
+    assert table.y.tolist() == [[0.0], [1.0], [0.0]]
+    assert (table.classes, table.negative) == (("yes",), "no")
+    encoder = TableEncoder().fit(table.columns)
+    assert encoder.names == ["age", "age is missing", "town"]
 
 
 def test_csv_with_test_table(tmp_path: Path) -> None:
@@ -118,11 +148,11 @@ def test_csv_with_test_table(tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("y,a\n7,4\n5,5\n")
     data = from_table(tmp_path / "train.csv", "y", test=tmp_path / "test.csv")
     assert data.x_test.tolist() == [[4], [5]]
-    assert data.y_test.tolist() == [1, 0]
-    assert data.classes == ("5", "7")
+    assert data.y_test.tolist() == [[1], [0]]
+    assert data.classes == ("7",)
     assert set(data.sha256) == {"train.csv", "test.csv"}
     (tmp_path / "test.csv").write_text("y,a\n7,4\n")  # one class alone keeps its number
-    assert from_table(tmp_path / "train.csv", "y", test=tmp_path / "test.csv").y_test.tolist() == [1]
+    assert from_table(tmp_path / "train.csv", "y", test=tmp_path / "test.csv").y_test.tolist() == [[1]]
     (tmp_path / "test.csv").write_text("y,a\n9,4\n")
     with pytest.raises(DataError, match=r"test.csv: target 'y' has the class 9, which train.csv lacks"):
         from_table(tmp_path / "train.csv", "y", test=tmp_path / "test.csv")
@@ -148,7 +178,14 @@ def test_csv_with_several_labels(tmp_path: Path) -> None:
     ("text", "arguments", "message"),
     [
         (CSV, {"target": "knd"}, "target 'knd' is no column of t.csv, which has height, weight, kind, id"),
-        (CSV, {"target": "kind"}, "column 'id' is not numeric; name it in drop="),
+        (CSV, {"target": "kind", "positive": "cat"}, "column 'id' is not numeric; name it in drop="),
+        (CSV, {"target": "kind", "drop": ["id"]}, "holds 'cat' and 'dog': say by positive which"),
+        (
+            CSV,
+            {"target": "kind", "drop": ["id"], "positive": "cow"},
+            "has no class 'cow' to be positive; it has cat, dog",
+        ),
+        (CSV, {"target": ["kind", "id"], "positive": "cat"}, "positive must be for one target column, got 2"),
         (CSV, {"target": "kind", "drop": ["idd"]}, "drop 'idd' is no column"),
         (CSV, {"target": "kind", "drop": "id"}, "drop must be a sequence of column names, got 'id'"),
         (CSV, {"target": "weight", "drop": ["id", "kind"]}, "must hold classes, got 0.25"),
@@ -157,10 +194,13 @@ def test_csv_with_several_labels(tmp_path: Path) -> None:
         (CSV, {"target": "kind", "drop": ["id", "height", "weight"]}, "has no feature column besides"),
         ("a,y\n1,0\n,1\n", {"target": "y"}, "column 'a' has missing or infinite values"),
         ("a,y\n1,0\ninf,1\n", {"target": "y"}, "column 'a' has missing or infinite values"),
-        ("a,y\n1,0\n2,\n", {"target": "y"}, "target 'y' has missing values"),
-        ("a,y\n1,cat\n2,\n", {"target": "y"}, "target 'y' must hold numbers or words in every row"),
+        ("a,y\n1,0\n2,\n", {"target": "y"}, "target 'y' has no value in row 1"),
+        ("a,y\n1,cat\n2,\n", {"target": "y"}, "target 'y' must hold numbers or words in every row, got nan in row 1"),
         ("a,y\n1,0\n2,0\n", {"target": "y"}, "target 'y' has one class alone"),
         ("a,y\n", {"target": "y"}, "at least one row"),
+        ("a,y,y\n1,0,0\n2,1,1\n", {"target": "y"}, "t.csv has the column 'y' twice"),
+        ("a,y\n1,2,0\n2,3,1\n", {"target": "y"}, "t.csv has rows that are longer than its first"),
+        ("a,y\n16777216,0\n16777217,1\n", {"target": "y"}, "32 bits cannot tell apart, such as 16777216 and 16777217"),
         ("", {"target": "y"}, "t.csv is truncated or damaged"),
         ('a,y\n1,"0\n', {"target": "y"}, "t.csv is truncated or damaged"),
     ],
@@ -185,7 +225,7 @@ def test_npz_table(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", x=x, age=np.arange(20), y=y, tasks=several)
     data = from_table(tmp_path / "t.npz", "y", drop=["tasks"])
     assert data.in_shape == (4,)
-    assert data.classes == ("0", "1")
+    assert data.classes == ("1",)
     data = from_table(tmp_path / "t.npz", "tasks", drop=["y"])
     assert data.classes == ("tasks.0", "tasks.1")
     assert bool(data.y_train[:, 1].isnan().any())

@@ -334,7 +334,7 @@ def test_your_own_table_trains(tmp_path: Path) -> None:
     x = torch.randn(120, 3, generator=generator)
     lines = ["a,b,c,kind"] + [f"{a:.4f},{b:.4f},{c:.4f},{'yes' if a > 0 else 'no'}" for a, b, c in x.tolist()]
     (tmp_path / "mine.csv").write_text("\n".join(lines))
-    config = replace(SMALL, dataset=str(tmp_path / "mine.csv"), target=("kind",), lr=0.1)
+    config = replace(SMALL, dataset=str(tmp_path / "mine.csv"), target=("kind",), positive="yes", lr=0.1)
     last = train(config, tmp_path / "run").rows[-1]
     assert last["auroc"] > 0.9
     environment = json.loads((tmp_path / "run" / "environment.json").read_text())

@@ -33,6 +33,10 @@ class TrainConfig:
     sub-folders of images, a CSV or Parquet table (with --target), an .npz."""
     target: tuple[str, ...] = ()
     """Label column of a table; several columns are several 0/1 labels."""
+    drop: tuple[str, ...] = ()
+    """Columns of a table that are left out."""
+    positive: str | None = None
+    """The class of a table's target that counts as positive; None: the larger of two numbers."""
     image_size: int | None = None
     """Images of a folder are brought to this height and width."""
     model: str = "mlp"

@@ -73,7 +73,7 @@ def build(config: TrainConfig, method: fcco.Method | None = None) -> Parts:
     """
     check(config)
     with refusing():
-        dataset = load_data(config.dataset, config.target, config.image_size)
+        dataset = load_data(config.dataset, config.target, config.image_size, config.drop, config.positive)
         device = _device(config.device)
         torch.manual_seed(config.seed)
         data = _tasks(dataset, device)
@@ -118,8 +118,16 @@ def build(config: TrainConfig, method: fcco.Method | None = None) -> Parts:
 
 
 @lru_cache(maxsize=2)
-def load_data(dataset: str, target: tuple[str, ...] = (), image_size: int | None = None) -> Dataset:
+def load_data(
+    dataset: str,
+    target: tuple[str, ...] = (),
+    image_size: int | None = None,
+    drop: tuple[str, ...] = (),
+    positive: str | None = None,
+) -> Dataset:
     """A data set by name, or the user's own by its path."""
+    if (drop or positive is not None) and not target:
+        raise LabError("--drop and --positive are for a table with --target")
     if dataset in datasets.NAMES:
         return datasets.load(dataset)
     path = Path(dataset)
@@ -129,9 +137,9 @@ def load_data(dataset: str, target: tuple[str, ...] = (), image_size: int | None
         hint = nearest(dataset, datasets.NAMES)
         raise LabError(f"unknown dataset {dataset!r}{hint}; known: {', '.join(datasets.NAMES)}, or a path")
     if len(target) == 1:
-        return datasets.from_table(path, target=target[0])
+        return datasets.from_table(path, target=target[0], drop=drop, positive=positive)
     if target:
-        return datasets.from_table(path, target=list(target))
+        return datasets.from_table(path, target=list(target), drop=drop, positive=positive)
     if path.suffix == ".npz":
         return datasets.from_npz(path)
     raise LabError(f"--target must name the label column of {path}")

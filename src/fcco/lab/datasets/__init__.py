@@ -5,7 +5,7 @@ from .errors import DataError, DataMissing
 from .folder import from_folder
 from .loading import NAMES, load
 from .npz import from_npz
-from .table import from_table
+from .table import Labelled, from_table, read_labelled
 from .wrap import from_dataset
 
 __all__ = [
@@ -13,9 +13,11 @@ __all__ = [
     "DataError",
     "DataMissing",
     "Dataset",
+    "Labelled",
     "from_dataset",
     "from_folder",
     "from_npz",
     "from_table",
     "load",
+    "read_labelled",
 ]

@@ -1,13 +1,21 @@
-"""The user's own table: CSV, Parquet, or an .npz of columns."""
+"""The user's own table: CSV, Parquet, or an .npz of columns.
+
+`read_labelled` gives columns of any kind and a target, for fcco.tables; `from_table` a Dataset of numbers alone.
+"""
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, final
 
 import torch
 from torch import Tensor
+
+from fcco.tables._columns import level_name
 
 from ._numpy import np
 from .dataset import Dataset
@@ -45,18 +53,95 @@ class Table:
                 raise DataError(f"{self.name}: column {name!r} is not numeric; name it in drop= or encode it")
             if not np.isfinite(values.astype(np.float32)).all():
                 raise DataError(f"{self.name}: column {name!r} has missing or infinite values")
+            _check_exact(f"{self.name}: column {name!r}", values)
         return torch.from_numpy(np.stack([self.columns[n].astype(np.float32) for n in names], axis=1))
 
     def labels(self, names: Sequence[str]) -> Tensor:
-        """Columns of 0, 1 and missing as (N, L) float32."""
-        for name in names:
-            values = self.columns[name]
-            fits = values.dtype.kind in "fiub" and bool(
-                (np.isnan(v := values.astype(float)) | (v == 0) | (v == 1)).all()
-            )
-            if not fits:
-                raise DataError(f"{self.name}: target column {name!r} must hold 0, 1 or nothing")
-        return torch.from_numpy(np.stack([self.columns[n].astype(np.float32) for n in names], axis=1))
+        """Columns of two values (the larger is positive) and missing as (N, L) float32 of 0, 1 and NaN."""
+        return torch.stack([self._label(name) for name in names], 1)
+
+    def _label(self, name: str) -> Tensor:
+        where = f"{self.name}: target column {name!r}"
+        values = self.columns[name]
+        if values.dtype.kind not in "fiub":
+            raise DataError(f"{where} must hold 0, 1 or nothing")
+        numbers = values.astype(np.float64)
+        known = ~np.isnan(numbers)
+        found = set(np.unique(numbers[known]).tolist())
+        if not found <= {0.0, 1.0} and not found <= {-1.0, 1.0}:
+            raise DataError(f"{where} must hold 0, 1 or nothing")
+        positive = np.where(known, numbers > 0, np.nan)
+        return torch.from_numpy(positive.astype(np.float32))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """A table with its target, as `fcco.tables` and `fcco.fit` take them.
+
+    Args:
+        columns: of the features, (N,) each: numbers, truth values, strings, times; by name, in the table's order.
+        y: (N,) int64 of three or more classes, or (N, L) float32 of 0, 1 and NaN (missing); two classes are one label.
+        classes: names of the classes; of several labels' columns; of the one label's positive class.
+        negative: name of the other class, where there are two in one column.
+        sha256: of the file.
+    """
+
+    columns: dict[str, Array]
+    y: Tensor
+    classes: tuple[str, ...]
+    negative: str | None
+    sha256: str
+
+
+def read_labelled(
+    path: str | os.PathLike[str], target: str | Sequence[str], drop: Sequence[str] = (), positive: object = None
+) -> Labelled:
+    """A table's columns of any kind, and its target.
+
+    Args:
+        path: a .csv (also .csv.gz, .csv.xz), .parquet or .npz file. A column that is there twice is refused.
+        target: one column of classes, or several of 0, 1 and empty, which means missing. Two classes are one label,
+            whose positive is the larger number; words need `positive`.
+        drop: columns to leave out.
+        positive: the class of a single target that counts as positive, against all others.
+    """
+    file = Path(path)
+    table = read_table(file)
+    targets, single = _targets(table, target)
+    if positive is not None and not single:
+        raise DataError(f"positive must be for one target column, got {len(targets)} columns")
+    names = _feature_names([table], targets, drop)
+    columns = {name: table.columns[name] for name in names}
+    sha256 = digests(file)[1]
+    if not single:
+        return Labelled(columns, table.labels(targets), tuple(targets), None, sha256)
+    ys, classes, negative = _single([table], targets[0], positive)
+    return Labelled(columns, ys[0], classes, negative, sha256)
+
+
+def _targets(table: Table, target: str | Sequence[str]) -> tuple[list[str], bool]:
+    """The target's columns, and whether it is one column named as such."""
+    wanted = [target] if isinstance(target, str) else list(target)
+    targets = table.named("target", wanted)
+    if not targets or len(set(targets)) != len(targets):
+        raise DataError(f"target must name each column once, at least one, got {target!r}")
+    return targets, isinstance(target, str) and target in table.columns
+
+
+def _check_exact(where: str, values: Array) -> None:
+    """Whole numbers beyond 2^24 must differ in float32 where they differ."""
+    if values.dtype.kind not in "iu" or len(values) == 0:
+        return
+    if max(abs(int(values.min())), abs(int(values.max()))) <= 2**24:
+        return
+    distinct = np.unique(values)
+    single = distinct.astype(np.float32)
+    same = np.flatnonzero(np.diff(single) == 0)
+    if len(same) > 0:
+        first = distinct[same[0]]
+        second = distinct[same[0] + 1]
+        raise DataError(f"{where} holds whole numbers that 32 bits cannot tell apart, such as {first} and {second}")
 
 
 def from_table(
@@ -66,6 +151,7 @@ def from_table(
     drop: Sequence[str] = (),
     test_fraction: float = 0.2,
     seed: int = 0,
+    positive: object = None,
 ) -> Dataset:
     """A data set from a table; the columns that are neither target nor dropped are the features.
 
@@ -73,29 +159,32 @@ def from_table(
         path: a .csv (also .csv.gz, .csv.xz), .parquet or .npz file. In an .npz every array is a column (N,)
             or a block of columns (N, k).
         target: one column of classes (numbers or words), or several columns (a sequence, or a block) of 0, 1
-            and empty, which means missing.
+            and empty, which means missing. Two classes are one label, whose positive is the larger number.
         test: a second table for test; without it `test_fraction` of the rows is put aside by `seed`.
         drop: columns to leave out. A feature that is not a finite number is an error that names its column.
         test_fraction: share of the rows put aside for test, of every class alike.
         seed: of that choice.
+        positive: the class of a single target that counts as positive, against all others; two words need it.
 
     Returns:
         features (N, F) float32; classes (N,) int64, or labels (N, L) float32 with NaN where missing.
     """
     files = [Path(path)] if test is None else [Path(path), Path(test)]
     tables = [read_table(file) for file in files]
-    wanted = [target] if isinstance(target, str) else list(target)
-    targets = tables[0].named("target", wanted)
-    if not targets or len(set(targets)) != len(targets):
-        raise DataError(f"target must name each column once, at least one, got {target!r}")
+    targets, single = _targets(tables[0], target)
+    if positive is not None and not single:
+        raise DataError(f"positive must be for one target column, got {len(targets)} columns")
     names = _feature_names(tables, targets, drop)
     xs = [table.features(names) for table in tables]
-    if isinstance(target, str) and target in tables[0].columns:
-        ys, classes = _classes(tables, target)
+    if single:
+        ys, classes, _ = _single(tables, targets[0], positive)
     else:
         ys, classes = [table.labels(targets) for table in tables], tuple(targets)
     if test is None:
-        mask = choose_test(ys[0], test_fraction, seed)
+        strata = ys[0]
+        if single and strata.dim() == 2:
+            strata = strata[:, 0].long()  # both classes in both parts
+        mask = choose_test(strata, test_fraction, seed)
         xs, ys = [xs[0][~mask], xs[0][mask]], [ys[0][~mask], ys[0][mask]]
     sha256 = {file.name: digests(file)[1] for file in files}
     source = "user-provided " + " and ".join(sha256)
@@ -115,6 +204,26 @@ def _feature_names(tables: Sequence[Table], targets: Sequence[str], drop: Sequen
     return names
 
 
+def _single(tables: Sequence[Table], target: str, positive: object) -> tuple[list[Tensor], tuple[str, ...], str | None]:
+    """One target column: classes (N,), or one label (N, 1) where there are two or `positive` is named."""
+    codes, classes = _classes(tables, target)
+    if positive is None and len(classes) > 2:
+        return codes, classes, None
+    where = f"{tables[0].name}: target {target!r}"
+    chosen = len(classes) - 1
+    if positive is not None:
+        wanted = level_name(positive)
+        if wanted not in classes:
+            raise DataError(f"{where} has no class {wanted!r} to be positive; it has {', '.join(classes[:20])}")
+        chosen = classes.index(wanted)
+    elif tables[0].columns[target].dtype.kind == "U":
+        raise DataError(f"{where} holds {classes[0]!r} and {classes[1]!r}: say by positive which of them is")
+    labels = [(code == chosen).float().unsqueeze(1) for code in codes]
+    others = [name for name in classes if name != classes[chosen]]
+    negative = others[0] if len(others) == 1 else "other"
+    return labels, (classes[chosen],), negative
+
+
 def _classes(tables: Sequence[Table], target: str) -> tuple[list[Tensor], tuple[str, ...]]:
     """One column of every table as codes (N,) int64 into the sorted classes of the first."""
     columns = [table.columns[target] for table in tables]
@@ -132,17 +241,20 @@ def _classes(tables: Sequence[Table], target: str) -> tuple[list[Tensor], tuple[
     return codes, tuple(_class_name(value) for value in known.tolist())
 
 
-def _class_name(value: object) -> str:
-    return str(int(value)) if isinstance(value, float) else str(value)
+def _class_name(value: Any) -> str:
+    return level_name(value)
 
 
 def _check_classes(values: Array, where: str) -> None:
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise DataError(f"{where} has missing values")
+        row = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise DataError(f"{where} has no value in row {row}; leave such rows out")
     if values.dtype.kind == "f" and (values != np.rint(values)).any():
         raise DataError(f"{where} must hold classes, got {values[values != np.rint(values)][0]}")
     if values.dtype.kind not in "fiubU":
-        raise DataError(f"{where} must hold numbers or words in every row")
+        odd = [row for row, value in enumerate(values.tolist()) if not isinstance(value, str)]
+        place = f", got {values[odd[0]]!r} in row {odd[0]}" if odd else ""
+        raise DataError(f"{where} must hold numbers or words in every row{place}")
 
 
 def read_table(path: Path) -> Table:
@@ -177,15 +289,44 @@ def _from_pandas(path: Path, parquet: bool) -> Table:
     try:
         if parquet:
             frame = pandas.read_parquet(path)
+            names = list(frame.columns)
         else:
-            frame = pandas.read_csv(path, encoding="utf-8-sig", keep_default_na=False, na_values=[""])
+            names = _csv_names(pandas, path)
+            frame = _read_csv(pandas, path)
     except ImportError as error:
         raise ImportError("reading .parquet needs pyarrow: pip install 'fcco[parquet]'") from error
+    except DataError:
+        raise
     except (ValueError, OSError, EOFError) as error:  # pandas' parser errors are ValueErrors
         raise DataError(f"{path.name} is truncated or damaged ({error})") from error
-    if frame.columns.duplicated().any():
-        raise DataError(f"{path.name} has the column {frame.columns[frame.columns.duplicated()][0]!r} twice")
-    return Table(path.name, {str(name): _plain(frame[name]) for name in frame.columns}, {})
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise DataError(f"{path.name} has the column {name!r} twice")
+    columns = {str(name): _plain(frame.iloc[:, place]) for place, name in enumerate(names)}
+    return Table(path.name, columns, {})
+
+
+def _read_csv(pandas: Any, path: Path) -> Any:
+    """The rows; where they are longer than the first, pandas would take values for an index or lose them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pandas.errors.ParserWarning)
+        try:
+            return pandas.read_csv(
+                path, encoding="utf-8-sig", keep_default_na=False, na_values=[""], low_memory=False, index_col=False
+            )
+        except pandas.errors.ParserWarning as error:
+            raise DataError(f"{path.name} has rows that are longer than its first, which names the columns") from error
+
+
+def _csv_names(pandas: Any, path: Path) -> list[str]:
+    """The names as they stand in the first row: pandas itself would call a second 'y' 'y.1', and hide a leak."""
+    first = pandas.read_csv(path, encoding="utf-8-sig", header=None, nrows=1, dtype=str, keep_default_na=False)
+    names = []
+    for place, name in enumerate(first.iloc[0].tolist()):
+        if name == "":
+            name = f"Unnamed: {place}"
+        names.append(str(name))
+    return names
 
 
 def _plain(series: object) -> Array:
