@@ -15,6 +15,7 @@ from typing import IO, Any, Literal, final
 import torch
 
 import fcco
+from fcco._support.files import replace_file
 from fcco.lab.config import TrainConfig, as_values, from_values
 from fcco.lab.errors import LabError, writing
 
@@ -127,18 +128,9 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def write_aside(path: Path, text: str) -> None:
-    """Write aside, flush, rename."""
-    aside = path.with_name(path.name + ".partial")
+    """Replace a file by this text, all or nothing."""
     with writing(path):
-        try:
-            with open(aside, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, path)
-        except OSError:
-            aside.unlink(missing_ok=True)
-            raise
+        replace_file(path, lambda file: file.write(text.encode("utf-8")))
 
 
 def finite(value: Any) -> Any:

@@ -196,12 +196,8 @@ class _Training:
 
     def _save(self) -> None:
         target = self.folder.checkpoint
-        try:
-            with writing(target):
-                fcco.save(target, **self._stateful())
-        except LabError:
-            target.with_name(target.name + ".partial").unlink(missing_ok=True)
-            raise
+        with writing(target):
+            fcco.save(target, **self._stateful())
         self.saved_at = time.monotonic()
 
     def _load(self) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from fcco._support.parallel import rank_and_world, sum_over_ranks
 from fcco.data import Batch
 from fcco.data._reader import Reader
 from fcco.memory._diagnostics import figures_of, followed, warn_if_stale
-from fcco.memory._exchange import Fresh, broadcast_from_rank0, gathered, output_error
+from fcco.memory._exchange import Fresh, broadcast_from_rank0, gathered, join_exchange, output_error
 from fcco.memory._forward import NetworkPass, Operations
 from fcco.memory._loader import MemoryLoader
 from fcco.memory._output_gradients import Weigher, add_param_gradients
@@ -99,7 +99,8 @@ class MemoryEngine(Engine):
             network = NetworkPass(self._evaluator, self._objective, batch, request.chunk)
             fresh, work = self._outputs(network)
             # Every rank learns what all of them drew and saw.
-            every = gathered(batch, fresh, self.strata)
+            every = gathered(batch, fresh, self.strata, request.t)
+            self._evaluator.meeting.then(self._evaluator.join_average)
             # From here on every rank does the same with the same numbers.
             written = self._write(request.t, every, work, transaction)
             found = self._evaluate(written)
@@ -119,6 +120,9 @@ class MemoryEngine(Engine):
             commit=functools.partial(self._commit, written.old),
             f=_mean_kept(found),
         )
+
+    def join(self, error: Exception) -> None:
+        join_exchange(self._evaluator.meeting.step, error, self._like.device)
 
     def _blame(self, batch: Batch, fresh: Tensor) -> NonFiniteError:
         gradient = NonFiniteError("the gradient is not finite, though all outputs are", [])

@@ -24,6 +24,7 @@ from fcco.methods._box import Probe, WeighAt
 from fcco.methods.estimators import Weight
 from fcco.objectives._base import OutputObjective
 from fcco.solver._gradients import all_finite, clear
+from fcco.solver._meeting import Meeting
 from fcco.solver._places import CopiedPlaces, Places
 
 
@@ -41,6 +42,7 @@ class Evaluator:
         log_components: the same as the trackers take it: True where that is all of them.
         dtype: of the rows of u.
         places: how probes at other weights are made.
+        meeting: the next reduction over ranks.
     """
 
     def __init__(self, objective: Objective, optimizer: Optimizer) -> None:
@@ -57,6 +59,7 @@ class Evaluator:
         self.log_components: Tensor | bool | None = all(objective.log_domain) or self.log_domain
         self.module_state = ModuleState(objective)
         self.places: Places = CopiedPlaces(self)
+        self.meeting = Meeting()
         # Kept as they were, to tell later whether something was frozen or unfrozen.
         self._trained = [(p, p.requires_grad) for p in objective.parameters()]
         self._optimizer = optimizer
@@ -328,7 +331,12 @@ class Evaluator:
         """Average gradients over ranks, in place, and say whether ``finite`` holds on all of them."""
         if self.is_sharded:  # FSDP has averaged those already
             grads = [gradient for gradient, mark in zip(grads, self._sharded, strict=True) if not mark]
-        return average_over_ranks(grads, finite)
+        return average_over_ranks(grads, finite, self.meeting.step)
+
+    def join_average(self, error: Exception) -> None:
+        """Take this rank's failure to where the others wait for its gradients; raises it, and on them a RankError."""
+        grads = [torch.zeros_like(p) for p, mark in zip(self.parameters, self._sharded, strict=True) if not mark]
+        average_over_ranks(grads, torch.tensor(True, device=self.device), self.meeting.step, error)
 
     def all_finite(self, tensors: list[Tensor]) -> bool:
         """Whether every number is finite; of sharded tensors on all ranks, which then must all ask."""

@@ -261,12 +261,14 @@ class TrackedBlocks(Engine):
             return None
         assert self._full_pass is not None
         table = self.state.table
+        # Before the ranks meet: a batch that this one cannot read must not keep the others waiting.
+        step_samples = self.samples(request)
         # beta alone is wanted, which depends on neither ratio nor rows (SCENT has no finite-sum form).
         beta = self.method.tracker.coefficients(t, 1.0, table.rows).beta
         reference, samples = make_reference(self._evaluator, table, self._full_pass, beta, t)
         # An epoch in steps is known once a batch is there to compare the pass with.
         if self.method.period is None:
-            reference.epoch = steps_per_epoch(samples, self.samples(request), table.device)
+            reference.epoch = steps_per_epoch(samples, step_samples, table.device)
         self.state.reference = reference
         self.state.renew = False
         return Renewal(reference.gradient, samples)
