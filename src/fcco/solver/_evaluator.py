@@ -116,7 +116,12 @@ class Evaluator:
 
     def inner(self, index: Tensor, data: tuple[Any, ...]) -> Tensor:
         """g (B, dim) with its graph."""
-        return self.checked_inner(self.objective(index, *data), index)
+        try:
+            g = self.objective(index, *data)
+        except Exception as error:
+            _note_arguments(error, "inner", index, data)
+            raise
+        return self.checked_inner(g, index)
 
     def inner_to_weigh(self, index: Tensor, data: tuple[Any, ...]) -> Tensor:
         """g (B, dim) for :meth:`weighed` alone: without a graph where the node that gave it can do without."""
@@ -125,7 +130,11 @@ class Evaluator:
         if objective is None or not torch.is_grad_enabled() or _has_hooks(objective):
             return self.inner(index, data)
         batch = objective.checked_batch(data)
-        outputs = objective.outputs(batch.x)
+        try:
+            outputs = objective.outputs(batch.x)
+        except Exception as error:
+            _note_arguments(error, "the model", index, (batch.x,))
+            raise
         g, self._node = recorded(lambda: objective.values(index, outputs, batch))
         if self._node is None:  # it does not end in a node, and would be computed twice every time
             self._in_two_parts = None
@@ -278,7 +287,11 @@ class Evaluator:
         return g.detach().to(self.dtype)
 
     def _checked_outer(self, index: Tensor, u: Tensor) -> Tensor:
-        f: Any = self.objective.outer(index, u)
+        try:
+            f: Any = self.objective.outer(index, u)
+        except Exception as error:
+            _note_arguments(error, "outer", index, (u,))
+            raise
         if not isinstance(f, Tensor) or f.shape != index.shape:
             shape = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
             raise ValueError(f"outer must return shape {tuple(index.shape)} (one value per block), got {shape}")
@@ -408,6 +421,18 @@ def _gradient_mark(p: nn.Parameter) -> tuple[int, int]:
     if p.grad is None:
         return id(None), 0
     return id(p.grad), p.grad._version
+
+
+def _note_arguments(error: Exception, where: str, index: Tensor, data: tuple[Any, ...]) -> None:
+    """Leave the user's own error as it is, with a note which call it came from."""
+    shapes = ", ".join(_described(item) for item in data)
+    error.add_note(f"fcco: raised by {where}, called for {len(index)} blocks with {shapes or 'no data'}")
+
+
+def _described(item: Any) -> str:
+    if isinstance(item, Tensor):
+        return f"a tensor {tuple(item.shape)}"
+    return f"a {type(item).__name__}"
 
 
 def _seed(f: Tensor, scale: Weight) -> Tensor:

@@ -201,7 +201,7 @@ class Solver:
         self.radius = radius
         self.normalize = normalize
         self._bounds = Bounds(radius, normalize)
-        self.nonfinite = choice(NonFinite, nonfinite, "nonfinite")
+        self._nonfinite = choice(NonFinite, nonfinite, "nonfinite")
         self.keep = choice(Keep, keep, "keep")
         self._evaluator = Evaluator(objective, optimizer)
         self.parameters = self._evaluator.parameters
@@ -292,13 +292,13 @@ class Solver:
 
     def _replay_eagerly(self, data: tuple[Any, ...]) -> None:
         """Probe a step again that was not finite when it was replayed: the error names its blocks."""
-        nonfinite = self.nonfinite
-        self.nonfinite = NonFinite.RAISE
+        nonfinite = self._nonfinite
+        self._nonfinite = NonFinite.RAISE
         try:
             with contextlib.suppress(_Dropped), self._gradient(data, None, stacklevel=5):
                 raise _Dropped
         finally:
-            self.nonfinite = nonfinite
+            self._nonfinite = nonfinite
 
     @contextmanager
     def _gradient(self, data: tuple[Any, ...], chunk: int | None, stacklevel: int) -> Iterator[Pending]:
@@ -508,6 +508,21 @@ class Solver:
     def method(self, method: Method) -> None:
         self._look()  # what is pending was asked of the old one
         self._engine.method = method
+
+    @property
+    def nonfinite(self) -> NonFinite:
+        """What to do where a step meets a number that is not finite."""
+        return self._nonfinite
+
+    @nonfinite.setter
+    def nonfinite(self, value: NonFinite | str) -> None:
+        chosen = choice(NonFinite, value, "nonfinite")
+        if self._capture is not None and chosen is not self._nonfinite:
+            raise ValueError(
+                f"nonfinite must stay {self._nonfinite.value!r} where steps are captured, got {chosen.value!r}: make "
+                "another Solver"
+            )
+        self._nonfinite = chosen
 
     @property
     def t(self) -> int:
