@@ -15,7 +15,7 @@ import torch
 import fcco
 from fcco.checkpoint import Stateful
 from fcco.data import Batch
-from fcco.lab.config import TrainConfig
+from fcco.lab.config import TrainConfig, check
 from fcco.lab.errors import Diverged, Interrupted, LabError, Pruned, one_line, writing
 from fcco.lab.evaluate import Row, ranking, scores
 from fcco.lab.monitor import Board, Signals, Silent, Tally, Watch
@@ -48,7 +48,7 @@ def train(config: TrainConfig, path: Path, *, resume: bool = False, watch: Watch
         Interrupted: after SIGINT or SIGTERM, once everything is saved.
         Diverged: where the run met numbers that are not finite.
     """
-    with _threads(config):
+    with _threads(check(config)):
         _deterministic(config.device)
         folder = RunFolder(path)
         parts = build(config)
