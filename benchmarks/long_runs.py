@@ -51,6 +51,11 @@ def solver_for(name: str) -> tuple[fcco.Solver, Any]:
     return solver, solver.loader(blocks=4, samples=8, seed=0)
 
 
+def is_refreshed(solver: fcco.Solver) -> bool:
+    """Whether the memory has just evaluated its whole table: between that, rows of blocks not drawn are old by design."""
+    return getattr(solver.state.engine, "refreshed", solver.t) == solver.t
+
+
 def drift(solver: fcco.Solver) -> float:
     """What an engine carries, against the same computed anew; relative."""
     state = solver.state.engine
@@ -107,6 +112,8 @@ def run(name: str, steps: int, seconds: float) -> list[Measured]:
         advance(TRACED - 10)
         grown = tracemalloc.get_traced_memory()[0] - before
         tracemalloc.stop()
+        while not is_refreshed(solver):
+            advance(1)
         found.append(Measured(solver.t, resident(), grown / 1024, 1e6 * per_step, drift(solver)))
         if time.monotonic() > until:
             print(f"{name}: out of time after {solver.t} of {steps} steps ({part + 1} of {PARTS} parts)")

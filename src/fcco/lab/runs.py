@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -71,7 +72,8 @@ class RunFolder:
     def release(self) -> None:
         """Let other processes in."""
         if self._lock is not None:
-            self._lock.close()
+            with contextlib.suppress(OSError):  # nothing was written, and the lock goes with the process
+                self._lock.close()
             self._lock = None
 
     def read_config(self) -> TrainConfig:
