@@ -2,6 +2,7 @@
 
 from fcco import data, fitting, losses, memory, methods, objectives
 from fcco._objective import Objective, objective
+from fcco._support.parallel import RankError
 from fcco.checkpoint import CheckpointError, load, save
 from fcco.data import Batch, BlockSampler
 from fcco.fitting import FitResult, fit
@@ -72,6 +73,7 @@ __all__ = [
     "Objective",
     "Oracle",
     "Pending",
+    "RankError",
     "Report",
     "Solver",
     "Stage",

@@ -8,12 +8,20 @@ import hashlib
 import os
 from collections import Counter, OrderedDict
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from fcco._support.parallel import gather_objects, rank_and_world
+from fcco._support.files import replace_file, save_content
+from fcco._support.parallel import (
+    broadcast_object,
+    first_line,
+    gather_objects,
+    raise_everywhere,
+    rank_and_world,
+    together,
+)
 
 _FORMAT = "fcco checkpoint"
 _VERSION = 2
@@ -38,18 +46,30 @@ def save(
     """Write the states of all parts to one file; at any moment the file holds the old or the new state, whole.
 
     Args:
-        path: the file; written aside first (``path`` + ``.partial``), flushed, then renamed.
+        path: the file, or a link to it; written aside first (under a name of its own that ends in ``.partial``),
+            flushed to the disk, then renamed.
         solver: the solver; under torch.distributed call ``save`` on every rank: the states are collective, rank 0
-            writes, and all return (or raise) when it has.
+            writes, and all return when it has, or raise where any rank has failed.
         loader: its loader, so that the run resumes in the middle of an epoch.
         others: whatever else has a ``state_dict``: schedulers, samplers of your own, each by a keyword of your choice.
+
+    Raises:
+        OSError: where the file cannot be written; the old one is then as it was.
 
     Example:
         >>> fcco.save("run.pt", solver=solver, loader=loader, scheduler=scheduler)  # doctest: +SKIP
     """
-    target = Path(path)
-    parts = _named_parts(solver, loader, others)
-    states = {name: _loadable(part.state_dict(), name) for name, part in parts.items()}
+    with together(f"to save {path}"):
+        parts = _named_parts(solver, loader, others)
+    states = {}
+    failed: Exception | None = None
+    for name, part in parts.items():
+        # A rank that fails goes on to the other parts all the same, whose states the ranks gather together.
+        try:
+            states[name] = _loadable(part.state_dict(), name)
+        except Exception as error:
+            failed = failed or error
+    raise_everywhere(failed, f"to save {path}")
     content = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -57,20 +77,19 @@ def save(
         "states": states,
         "digest": _digest(states),
     }
-    failed: OSError | None = None
     if rank_and_world()[0] == 0:
         try:
-            _write(target, content)
-        except OSError as error:
+            replace_file(path, lambda file: save_content(content, file))
+        except Exception as error:  # torch's writer may raise others than OSError
             failed = error
     message = None
     if failed is not None:
-        message = str(failed)
+        message = f"{type(failed).__name__}: {first_line(failed)}"
     rank0_error = gather_objects(message)[0]  # no rank goes on before the file is there
     if failed is not None:
         raise failed
     if rank0_error is not None:
-        raise OSError(f"rank 0 could not write {target}: {rank0_error}")
+        raise OSError(f"rank 0 could not write {path}: {rank0_error}")
 
 
 def _named_parts(solver: Any, loader: Any, others: dict[str, Any]) -> dict[str, Stateful]:
@@ -106,54 +125,106 @@ def _loadable(value: Any, where: str) -> Any:
     return value
 
 
-def _write(target: Path, content: dict[str, Any]) -> None:
-    aside = target.with_name(target.name + ".partial")
-    with open(aside, "wb") as file:
-        _save_content(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, target)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _save_content(content: dict[str, Any], file: IO[bytes]) -> None:
-    try:
-        torch.save(content, file)
-    except RuntimeError as error:
-        # Where the disk fails, torch's writer may fail once more while it closes, over the disk's own error.
-        if isinstance(error.__context__, OSError):
-            raise error.__context__ from None
-        raise
-
-
 def load(
     path: str | os.PathLike[str], *, solver: Stateful, loader: Stateful | None = None, **others: Stateful | None
 ) -> None:
-    """Read a file of :func:`save` back into parts of the same names.
+    """Read a file of :func:`save` back into parts of the same names; a loop over the loader then ends.
+
+    Under torch.distributed call it on every rank. Ranks without the file (machines that share no disk) are sent the
+    content by one that has it; where two have different ones, all refuse.
 
     Raises:
-        CheckpointError: where the file is damaged, foreign, or does not fit; every part is then as before.
-        FileNotFoundError: where there is no such file.
+        CheckpointError: where the file is damaged, foreign, or does not fit (on any rank: then on all of them); every
+            part is then as before, and a loop over the loader goes on.
+        FileNotFoundError: where there is no such file (with several ranks: on none of them).
     """
-    parts = _named_parts(solver, loader, others)
-    content = read(path)
+    with together(f"to load {path}"):
+        parts = _named_parts(solver, loader, others)
+    content = _read_everywhere(path)
+    with together(f"to load {path}", CheckpointError):
+        _check_fits(path, content, parts)
+    before = {name: copy.deepcopy(part.state_dict()) for name, part in parts.items()}
+    failed: Exception | None = None
+    try:
+        for name in _in_order(parts):
+            parts[name].load_state_dict(content["states"][name])
+    except Exception as error:
+        failed = CheckpointError(f"{path} does not fit: {first_line(error)}")
+        failed.__cause__ = error
+    if any(gather_objects(failed is not None)):
+        _put_back(parts, before)
+    raise_everywhere(failed, f"to load {path}", CheckpointError)
+
+
+def _in_order(parts: dict[str, Stateful]) -> list[str]:
+    """The solver first, and last what has been asked whether it fits: loaders, whose loop a load ends.
+
+    Parts that could not be asked, schedulers among them, may still refuse before a loop has ended.
+    """
+    return sorted(parts, key=lambda name: name != "solver" and hasattr(parts[name], "check_state_dict"))
+
+
+def _check_fits(path: str | os.PathLike[str], content: dict[str, Any], parts: dict[str, Stateful]) -> None:
+    """Refuse what does not fit before anything is changed: loading a state ends the loop that is under way."""
     kinds = {name: type(part).__name__ for name, part in parts.items()}
     if content.get("kinds") != kinds:
         raise CheckpointError(f"{path} holds {_listed(content.get('kinds'))}, asked for were {_listed(kinds)}")
-    before = {name: copy.deepcopy(part.state_dict()) for name, part in parts.items()}
+    for name, part in parts.items():
+        check = getattr(part, "check_state_dict", None)
+        if check is None:
+            continue
+        try:
+            check(content["states"][name])
+        except Exception as error:
+            raise CheckpointError(f"{path} does not fit: {first_line(error)}") from error
+
+
+def _put_back(parts: dict[str, Stateful], before: dict[str, Any]) -> None:
+    for name, part in parts.items():
+        now = part.state_dict()  # every rank takes part
+        # One that was not touched is left alone, and with it the loop that is under way.
+        if _digest(now) != _digest(before[name]):
+            part.load_state_dict(before[name])
+
+
+class _Found(NamedTuple):
+    """What a rank has read: the digest of the content, or why there is none; both None: there is no file."""
+
+    digest: str | None
+    error: str | None
+
+
+def _read_everywhere(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The content of a checkpoint on every rank, from one that has it where others do not."""
+    content: dict[str, Any] | None = None
+    failed: Exception | None = None
+    mine = _Found(None, None)
     try:
-        for name, part in parts.items():
-            part.load_state_dict(content["states"][name])
+        content = read(path)
+        mine = _Found(content["digest"], None)
+    except FileNotFoundError as error:
+        failed = error
     except Exception as error:
-        for name, part in parts.items():
-            # Loading ends the loop that is under way, so a part that was not touched is left alone.
-            if _digest(part.state_dict()) != _digest(before[name]):
-                part.load_state_dict(before[name])
-        raise CheckpointError(f"{path} does not fit: {_first_line(error)}") from error
+        failed = error
+        mine = _Found(None, first_line(error))
+    found = gather_objects(mine)
+    if mine.error is not None and failed is not None:
+        raise failed
+    for rank, theirs in enumerate(found):
+        if theirs.error is not None:
+            raise CheckpointError(f"rank {rank}: {theirs.error}")
+    holders = [rank for rank, theirs in enumerate(found) if theirs.digest is not None]
+    if not holders:
+        raise FileNotFoundError(f"no checkpoint at {path}")
+    for rank in holders:
+        if found[rank].digest != found[holders[0]].digest:
+            raise CheckpointError(
+                f"rank {rank} has another checkpoint at {path} than rank {holders[0]}: remove the older one"
+            )
+    if len(holders) < len(found):
+        content = broadcast_object(content, holders[0])
+    assert content is not None
+    return content
 
 
 def _listed(kinds: Any) -> str:
@@ -170,7 +241,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         content = torch.load(path, weights_only=True, map_location="cpu")
     except Exception as error:
-        raise CheckpointError(f"{path} is damaged or not a checkpoint: {_first_line(error)}") from error
+        raise CheckpointError(f"{path} is damaged or not a checkpoint: {first_line(error)}") from error
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise CheckpointError(f"{path} is not an fcco checkpoint")
     version = content.get("version")
@@ -181,11 +252,6 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     if _digest(content.get("states")) != content.get("digest"):
         raise CheckpointError(f"{path} is damaged: its content does not match its digest")
     return content
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _bytes(tensor: Tensor) -> Any:

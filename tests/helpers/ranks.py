@@ -1,6 +1,7 @@
-"""Two ranks that stand ready: processes joined by gloo, which run the functions of this file when asked to."""
+"""Two ranks that stand ready: processes joined by gloo, which run the functions of this or other files."""
 
 import datetime
+import importlib
 import os
 import time
 import warnings
@@ -39,7 +40,7 @@ class Pool:
     def run(self, function, **arguments):
         """What ``function`` returned on each rank; what it raised comes back as (type, message, blocks)."""
         for pipe in self._pipes:
-            pipe.send((function.__name__, arguments))
+            pipe.send((function.__module__, function.__name__, arguments))
         answers = []
         for rank, pipe in enumerate(self._pipes):
             assert pipe.poll(self._patience), f"rank {rank} does not answer"
@@ -67,9 +68,9 @@ def serve(rank, world, store, pipe):
         "gloo", init_method=store, rank=rank, world_size=world, timeout=datetime.timedelta(seconds=30)
     )
     while (asked := pipe.recv()) is not None:
-        name, arguments = asked
+        module, name, arguments = asked
         try:
-            pipe.send(globals()[name](**arguments))
+            pipe.send(getattr(importlib.import_module(module), name)(**arguments))
         except Exception as error:
             pipe.send((type(error).__name__, str(error), getattr(error, "blocks", None)))
     dist.destroy_process_group()
@@ -228,7 +229,7 @@ def fail_once(name, how, t, nonfinite="raise", wrap=None):
     except fcco.NonFiniteError as error:
         raised = (str(error), error.blocks)
     solver.objective.spoilt = None
-    unchanged = solver.t == t - 1 and (before is None or _equal(before, outcome(solver)))
+    unchanged = solver.t == t - 1 and (before is None or equal(before, outcome(solver)))
     for step in range(t, t + 3):
         solver.step(*batch(step, x))
     return raised, unchanged, outcome(solver)
@@ -250,7 +251,7 @@ def refuse_once(name, wrap, t=3):
     except MemoryError as error:
         raised = str(error)
     handle.remove()
-    unchanged = solver.t == t - 1 and _equal(before, outcome(solver))
+    unchanged = solver.t == t - 1 and equal(before, outcome(solver))
     for step in range(t, t + 3):
         solver.step(*batch(step, x))
     return raised, unchanged, outcome(solver)
@@ -275,7 +276,7 @@ def shard_badly(how):
     fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.1), recipe(name), radius=1.0)
 
 
-def _equal(a, b):
+def equal(a, b):
     lists = [(a[key], b[key]) for key in ("weights", "z", "previous", "adam") if a[key] is not None]
     return torch.equal(a["rows"], b["rows"]) and all(
         torch.equal(x, y) for left, right in lists for x, y in zip(left, right, strict=True)
@@ -338,16 +339,16 @@ def uneven_sampler():
 def save_and_read(path, delay=0.3):
     """Rank 0 writes slowly; what the other reads at once afterwards."""
     if rank_and_world()[0] == 0:
-        write = checkpoint._write
+        write = checkpoint.replace_file
 
         def slowly(*arguments):
             time.sleep(delay)
             write(*arguments)
 
-        checkpoint._write = slowly
+        checkpoint.replace_file = slowly
     try:
         fcco.save(path, solver=nn.Linear(2, 1))
     finally:
         if rank_and_world()[0] == 0:
-            checkpoint._write = write
+            checkpoint.replace_file = write
     return checkpoint.read(path)["kinds"]

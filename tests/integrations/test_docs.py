@@ -15,7 +15,7 @@ def test_every_example_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names: dict[str, object] = {"__name__": "page"}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)

@@ -89,28 +89,30 @@ def test_figures(tmp_path):
     assert trainer.state.log_history[-2]["samples"] == trainer.solver.samples
 
 
-class Evaluating(SolverTrainer):
-    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
-        x, y = inputs
-        with torch.no_grad():
-            return None, model.model(x), y
-
-
-def first_and_rest(items):
-    return torch.stack([x for x, _ in items]), torch.stack([y for _, y in items])
-
-
-def test_evaluation(tmp_path):
+def test_evaluation_of_pairs(tmp_path):
     def metrics(prediction):
-        return {"scored": len(prediction.predictions)}
+        scores = torch.from_numpy(prediction.predictions)
+        return {"scored": len(scores), "positives": int(prediction.label_ids.sum())}
 
     given = {"eval_dataset": TensorDataset(*data()), "compute_metrics": metrics}
-    trainer = make_trainer("msvr-v2", tmp_path, Evaluating, given=given, eval_strategy="epoch", save_strategy="no")
-    trainer.data_collator = first_and_rest
+    trainer = make_trainer("msvr-v2", tmp_path, given=given, eval_strategy="epoch", save_strategy="no")
     trainer.train()
-    assert [row["eval_scored"] for row in trainer.state.log_history if "eval_scored" in row] == [40] * 3
-    with pytest.raises(TypeError, match="prediction_step of your own"):
-        make_trainer("msvr-v2", tmp_path, given=given)
+    found = [row for row in trainer.state.log_history if "eval_scored" in row]
+    assert [(row["eval_scored"], row["eval_positives"]) for row in found] == [(40, 10)] * 3
+    assert_same(outcome(plain_run("msvr-v2", gamma=0.9)), outcome(trainer.solver))  # evaluating changes nothing
+
+
+def own_solver():
+    w = torch.nn.Parameter(torch.ones(1))
+    objective = fcco.objective(
+        lambda i: w.expand(len(i), 1), lambda i, u: u.square().squeeze(1), num_blocks=2, parameters=[w]
+    )
+    return fcco.Solver(objective, torch.optim.SGD([w], lr=0.1), fcco.sox())
+
+
+def test_an_objective_of_ones_own_has_no_network_to_evaluate(tmp_path):
+    with pytest.raises(TypeError, match="prediction_step of your own: FunctionalObjective has no network to call"):
+        SolverTrainer(own_solver(), [], arguments(tmp_path), eval_dataset=TensorDataset(*data()))
 
 
 def test_a_skipped_step_changes_nothing(tmp_path):

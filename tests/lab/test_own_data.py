@@ -1,7 +1,9 @@
 """Ways in for the user's own data: folders of images, tables, .npz files, torch Datasets."""
 
 import lzma
+import struct
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -311,3 +313,17 @@ def test_torch_dataset_refusals() -> None:
         from_dataset(TensorDataset(torch.full((10, 2), torch.nan), torch.arange(10) % 2))
     with pytest.raises(DataError, match=r"must hold labels in 0..0, got 1"):
         from_dataset(TensorDataset(torch.zeros(10, 2), torch.arange(10) % 2), num_classes=1)
+
+
+def test_an_image_that_claims_to_be_huge(tmp_path: Path) -> None:
+    """Sixty thousand by sixty thousand, in a file of some hundred bytes."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 60000, 60000, 8, 2, 0, 0, 0))
+    _write_images(tmp_path / "pets")
+    bomb = tmp_path / "pets" / "a" / "0.png"
+    bomb.write_bytes(b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b""))
+    with pytest.raises(DataError, match=r"a/0.png is too large an image \(Image size \(3600000000 pixels\)"):
+        from_folder(tmp_path / "pets")

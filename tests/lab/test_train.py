@@ -23,7 +23,7 @@ from fcco.lab.config import TrainConfig
 from fcco.lab.errors import Diverged, Interrupted, LabError
 from fcco.lab.evaluate import ranking
 from fcco.lab.lengths import steps_within
-from fcco.lab.parts import build
+from fcco.lab.parts import build, load_data
 from fcco.lab.runs import RunFolder, read_rows
 from fcco.lab.train import train
 from fcco.lab.weights import load_model
@@ -256,6 +256,28 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path, monkeypatch: 
     train(SMALL, tmp_path / "whole")
     assert weights(tmp_path / "full") == weights(tmp_path / "whole")
     assert figures(tmp_path / "full") == figures(tmp_path / "whole")
+
+
+def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
+    """A table replaced by another of the same shape, under the same name."""
+    table = tmp_path / "mine.csv"
+
+    def write(shift: float) -> None:
+        rows = [f"{number % 7 + shift},{number % 5},{'ab'[number % 2]}" for number in range(60)]
+        table.write_text("\n".join(["p,q,y", *rows]) + "\n")
+        load_data.cache_clear()  # as in a process of its own
+
+    write(0.0)
+    config = replace(SMALL, dataset=str(table), target=("y",), steps=2, samples=4)
+    run = tmp_path / "run"
+    train(config, run)
+    before = weights(run)
+    write(0.5)
+    with pytest.raises(LabError, match=r"the data have changed since the run in .* \(.*mine.csv"):
+        train(RunFolder(run).read_config(), run, resume=True)
+    write(0.0)
+    train(RunFolder(run).read_config(), run, resume=True)
+    assert weights(run) == before
 
 
 def test_a_corrupt_checkpoint_is_refused_and_left_alone(tmp_path: Path) -> None:

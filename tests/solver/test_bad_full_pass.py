@@ -94,3 +94,50 @@ def test_diagnose_changes_nothing():
     before = trial.snapshot()
     trial.solver.diagnose(lambda: full_pass(trial.x))
     assert_same(before, trial.snapshot())
+
+
+# ---------------------------------------------------------------------- halves that are means themselves
+
+
+def halves(x, weighted):
+    """Every block in two rows: the mean over the half of its samples each, weighted or not."""
+    index = torch.arange(len(x))
+    for half in x.chunk(2, dim=1):
+        share = half.shape[1] / x.shape[1]
+        yield index, half, torch.tensor(share if weighted else 1.0)
+
+
+def solver_on_halves(log_domain, weighted, spread):
+    x = 2.0 + spread * torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
+    w = torch.nn.Parameter(torch.ones(()))
+
+    def inner(index, rows, weight):
+        g = (w * rows).mean(1, keepdim=True) * weight
+        return g.log() if log_domain else g
+
+    objective = fcco.objective(
+        inner, lambda i, u: u.square().squeeze(1), num_blocks=12, parameters=[w], log_domain=log_domain
+    )
+    solver = fcco.Solver(
+        objective, torch.optim.SGD([w], lr=0.01), fcco.msvr_v3(), full_pass=lambda: halves(x, weighted)
+    )
+    return solver, x
+
+
+@pytest.mark.parametrize("log_domain", [False, True])
+@pytest.mark.parametrize("spread", [0.0, 0.5])
+def test_halves_without_weights_are_noticed_at_the_first_pass(log_domain, spread):
+    solver, x = solver_on_halves(log_domain, False, spread)
+    with pytest.warns(UserWarning, match="full_pass gave g as the sum of rows that seem to be means") as caught:
+        solver.step(torch.arange(6), x[:6, ::3], torch.tensor(1.0))
+    assert caught[0].filename == __file__
+    solver.step(torch.arange(6), x[:6, ::3], torch.tensor(1.0))  # once is enough
+
+
+@pytest.mark.parametrize("log_domain", [False, True])
+@pytest.mark.parametrize("spread", [0.0, 0.5, 2.0])
+def test_halves_with_weights_are_right(log_domain, spread):
+    spread = min(spread, 0.5) if log_domain else spread
+    solver, x = solver_on_halves(log_domain, True, spread)
+    solver.step(torch.arange(6), x[:6, ::3], torch.tensor(1.0))  # warnings are errors
+    assert solver.diagnose().tracking_error is not None

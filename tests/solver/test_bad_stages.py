@@ -39,6 +39,20 @@ def test_stage_wise_argument(case):
     assert_same(before, trial.snapshot())
 
 
+@pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop])
+def test_mu_with_an_optimizer_whose_decay_is_another_term(optimizer):
+    objective = Noisy()
+    solver = fcco.Solver(objective, optimizer(objective.parameters(), weight_decay=0.1), fcco.msvr_v2())
+    with pytest.warns(UserWarning, match=f"mu is 0.1, but {optimizer.__name__}'s weight decay"):
+        StageWise(solver, STAGES, mu=0.1)
+
+
+def test_mu_with_sgd_is_what_the_theorem_means():
+    objective = Noisy()
+    sgd = torch.optim.SGD(objective.parameters(), weight_decay=0.1)
+    StageWise(fcco.Solver(objective, sgd, fcco.msvr_v2()), STAGES, mu=0.1)  # warnings are errors
+
+
 def test_stage_wise_is_over_when_it_is_over():
     trial = Trial("msvr-v2")
     run = StageWise(trial.solver, STAGES)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+_TURNS = 4  # steps that the flags of a reduction tell apart: ranks drift by one or two, not by four
+
+
+class RankError(RuntimeError):
+    """Another rank has failed, or is at another step: every rank raises, and names it."""
 
 
 def rank_and_world() -> tuple[int, int]:
@@ -24,6 +32,13 @@ def gather_objects(mine: Any) -> list[Any]:
     everyone: list[Any] = [None] * world
     dist.all_gather_object(everyone, mine)
     return everyone
+
+
+def broadcast_object(mine: Any, source: int) -> Any:
+    """What the rank ``source`` has (each rank must call this)."""
+    held = [mine]
+    dist.broadcast_object_list(held, source)
+    return held[0]
 
 
 def gather_rows(mine: Tensor, total: int) -> Tensor:
@@ -50,29 +65,130 @@ def owned_blocks(num_blocks: int, rank: int, world: int) -> Tensor:
     return torch.arange(rank, num_blocks, world)
 
 
+# ---------------------------------------------------------------------- failures that every rank hears of
+
+
+def first_line(error: BaseException) -> str:
+    """An error's first line; its kind where it says nothing."""
+    lines = str(error).splitlines()
+    if not lines:
+        return type(error).__name__
+    return lines[0]
+
+
+def raise_everywhere(failed: Exception | None, doing: str, kind: type[Exception] = RankError) -> None:
+    """Raise where any rank has failed: there its own error, on the others one that names the rank.
+
+    Each rank must call this, those that have not failed too.
+
+    Args:
+        failed: what went wrong on this rank; None: nothing.
+        doing: what it was about, as the end of "rank 1 failed ...".
+        kind: of the error on the others.
+    """
+    said = None
+    if failed is not None:
+        said = f"{type(failed).__name__}: {first_line(failed)}"
+    everyone = gather_objects(said)
+    if failed is not None:
+        raise failed
+    for rank, words in enumerate(everyone):
+        if words is not None:
+            raise kind(f"rank {rank} failed {doing}: {words}")
+
+
+@contextmanager
+def together(doing: str, kind: type[Exception] = RankError) -> Iterator[None]:
+    """Within the block each rank works by itself; at its end every rank raises where one of them has.
+
+    Arguments as of :func:`raise_everywhere`.
+    """
+    failed: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        failed = error
+    raise_everywhere(failed, doing, kind)
+
+
+def step_flags(step: int, *, finite: bool | Tensor, failed: bool, like: Tensor) -> Tensor:
+    """What a rank tells the others along with its gradients: (2 + 4,), added up over ranks.
+
+    Not finite, failed, and which of four turns the step is in: a number apart for each, so that sums of any precision
+    tell whether all ranks are in the same one.
+    """
+    flags = like.new_zeros(2 + _TURNS)
+    if isinstance(finite, Tensor):
+        flags[0] = ~finite
+    else:
+        flags[0] = not finite
+    flags[1] = failed
+    flags[2 + step % _TURNS] = 1
+    return flags
+
+
+def check_step_flags(flags: list[float], step: int, failed: Exception | None) -> None:
+    """Raise on every rank where one has failed, or where they are not at the same step.
+
+    Args:
+        flags: the sums of :func:`step_flags` over ranks.
+        step: of this rank.
+        failed: what went wrong on this rank; None: nothing.
+    """
+    if flags[1]:
+        raise_everywhere(failed, f"in step {step}")
+    turns = [turn for turn in flags[2:] if turn]
+    if len(turns) == 1:
+        return
+    steps = gather_objects(step)
+    told = ", ".join(f"rank {rank} takes step {its}" for rank, its in enumerate(steps))
+    raise RankError(
+        f"the ranks are not at the same step ({told}): one of them has failed after its gradient was there, in the "
+        "optimizer's step perhaps; load a checkpoint on every rank"
+    )
+
+
+# ---------------------------------------------------------------------- reductions
+
+
 @torch.no_grad()
-def average_over_ranks(grads: list[Tensor], finite: Tensor) -> Tensor:
+def average_over_ranks(grads: list[Tensor], finite: Tensor, step: int = 0, failed: Exception | None = None) -> Tensor:
     """Average the gradients over ranks, in place, and say whether ``finite`` holds on all of them.
 
-    One all-reduce for each dtype; the flag travels with the first.
+    One all-reduce for each dtype; the flags travel with the first.
+
+    Args:
+        grads: of this rank.
+        finite: () bool, whether this rank saw nothing else.
+        step: of this rank: all must be at the same.
+        failed: what went wrong on this rank, which has no gradients to give; None: nothing.
+
+    Raises:
+        RankError: where another rank has failed, or is at another step.
     """
     _, world = rank_and_world()
     if world == 1:
         return finite
     if not grads:  # FSDP has averaged all of them
-        return sum_over_ranks((~finite).to(torch.int64)) == 0
+        flags = step_flags(step, finite=finite, failed=failed is not None, like=finite.to(torch.float32))
+        dist.all_reduce(flags)
+        check_step_flags(flags.tolist(), step, failed)
+        return flags[0] == 0
     # Flattened: many small all-reduces take longer than a large one.
+    told = finite
     for place, dtype in enumerate({gradient.dtype: None for gradient in grads}):
         mine = [gradient for gradient in grads if gradient.dtype == dtype]
-        flag = (~finite).to(dtype).reshape(1)
-        flat = torch.cat([gradient.reshape(-1) for gradient in mine] + [flag])
+        flags = step_flags(step, finite=finite, failed=failed is not None, like=mine[0])
+        flat = torch.cat([gradient.reshape(-1) for gradient in mine] + [flags])
         dist.all_reduce(flat)
-        parts = flat[:-1].div_(world).split([gradient.numel() for gradient in mine])
+        size = flat.numel() - flags.numel()
+        parts = flat[:size].div_(world).split([gradient.numel() for gradient in mine])
         for gradient, part in zip(mine, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
         if place == 0:
-            finite = flat[-1] == 0
-    return finite
+            told = flat[size:]
+    check_step_flags(told.tolist(), step, failed)
+    return told[0] == 0
 
 
 def sum_over_ranks(values: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ class Randomness:
     def __init__(self, module: nn.Module) -> None:
         devices = {p.device for p in module.parameters()} | {b.device for b in module.buffers()}
         self._cuda = sorted({d.index or 0 for d in devices if d.type == "cuda"})
+        self._others = [OtherDevice(kind) for kind in sorted({d.type for d in devices} - {"cpu", "cuda"})]
         # A step reads all of these twice or more: both are read only where they have changed.
         self._python, self._numpy = PythonState(), NumpyState()
         # A module may hold a generator of its own, for an augmentation, say.
@@ -31,6 +32,7 @@ class Randomness:
         return {
             "torch": torch.default_generator.get_state(),
             "cuda": [torch.cuda.get_rng_state(index) for index in self._cuda],
+            "others": [device.get() for device in self._others],
             "python": self._python.get(),
             "own": [_state_of(generator) for generator in self._generators],
             "numpy": self._numpy.get(),
@@ -59,6 +61,8 @@ class Randomness:
         torch.default_generator.set_state(state["torch"])
         for index, cuda in zip(self._cuda, state["cuda"], strict=False):
             torch.cuda.set_rng_state(cuda, index)
+        for device, other in zip(self._others, state.get("others", ()), strict=False):
+            device.set(other)
         for generator, own in zip(self._generators, state["own"], strict=False):
             _set_state(generator, own)
         # Writing these two takes longer than everything else in a small step, and most passes leave them alone.
@@ -66,6 +70,27 @@ class Randomness:
             random.setstate(state["python"])
         if state["numpy"] is not None and "numpy" in sys.modules and self._numpy.get() is not state["numpy"]:
             sys.modules["numpy"].random.set_state(state["numpy"])
+
+
+@final
+class OtherDevice:
+    """The random state of a kind of device that is neither the CPU nor CUDA: of its current device.
+
+    Args:
+        kind: mps, xpu, ...
+
+    Raises:
+        ValueError: where torch cannot read and write it: a probe at other weights could then not replay its numbers.
+    """
+
+    def __init__(self, kind: str) -> None:
+        module: Any = getattr(torch, kind, None)
+        if not hasattr(module, "get_rng_state") or not hasattr(module, "set_rng_state"):
+            raise ValueError(
+                f"parameters must be on the CPU, CUDA or a device whose random state can be set, got {kind}"
+            )
+        self.get = module.get_rng_state
+        self.set = module.set_rng_state
 
 
 def _generators(values: Iterable[Any], depth: int = 3) -> Iterator[Any]:

@@ -123,7 +123,7 @@ class EpochLoader(ABC):
 
     @abstractmethod
     def _load_stream(self, state: dict[str, Any]) -> None:
-        """Go on with the draws from there; nothing is changed where that is refused."""
+        """Go on with the draws from there."""
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, mid-epoch too: what workers fetched ahead counts as not handed out.
@@ -132,15 +132,24 @@ class EpochLoader(ABC):
         """
         return {"kind": self.kind(), "epoch": self._epoch, "step": self._step} | self._stream_state()
 
+    def check_state_dict(self, state: dict[str, Any]) -> None:
+        """Refuse a state that does not fit; an iteration under way is not disturbed."""
+        missing = [name for name in ("kind", "epoch", "step", *self.stream_fields) if name not in state]
+        if missing:
+            raise ValueError(f"the state is not one of a {type(self).__name__}: it lacks {', '.join(missing)}")
+        _check_kind(dict(state["kind"]), self.kind())
+        self._check_stream(state)
+
+    def _check_stream(self, state: dict[str, Any]) -> None:
+        """Refuse ``stream_fields`` that do not fit."""
+        return None
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state: the next iteration yields the rest of its epoch.
 
         On another number of ranks the draws are as good, but not the same.
         """
-        missing = [name for name in ("kind", "epoch", "step", *self.stream_fields) if name not in state]
-        if missing:
-            raise ValueError(f"the state is not one of a {type(self).__name__}: it lacks {', '.join(missing)}")
-        _check_kind(dict(state["kind"]), self.kind())
+        self.check_state_dict(state)
         self._load_stream(state)
         self._epoch = state["epoch"]
         self._step = state["step"]

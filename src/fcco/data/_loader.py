@@ -196,11 +196,13 @@ class Loader(EpochLoader):
         self._finish_pending()
         return {"batches": self._batches, "random": gather_objects(self._random.clone())}
 
+    def _check_stream(self, state: dict[str, Any]) -> None:
+        if state["random"][0].shape != self._random.shape:
+            raise ValueError(f"the state comes from another kind of device; this loader draws on {self.device}")
+
     def _load_stream(self, state: dict[str, Any]) -> None:
         rank = self.share.rank
         saved = state["random"]
-        if saved[0].shape != self._random.shape:
-            raise ValueError(f"the state comes from another kind of device; this loader draws on {self.device}")
         if rank < len(saved):
             self._random = saved[rank].cpu().clone()
         else:

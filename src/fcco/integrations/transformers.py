@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
-from transformers import EvalPrediction, Trainer, TrainerCallback, TrainerState, TrainingArguments
+from torch.utils.data import default_collate
+from transformers import (
+    EvalPrediction,
+    Trainer,
+    TrainerCallback,
+    TrainerState,
+    TrainingArguments,
+    default_data_collator,
+)
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
 from fcco import checkpoint
 from fcco.integrations._checks import as_arguments, at_next_epoch, check_loader, check_solver
+from fcco.objectives import OutputObjective
 from fcco.solver import Report, Solver
 
 FILE = "fcco.pt"  # beside Trainer's own files in a checkpoint's folder
@@ -27,10 +36,12 @@ _REFUSED = {
 
 
 class SolverTrainer(Trainer):
-    """A Trainer that trains by a :class:`fcco.Solver`: its model is the solver's objective, its loss F's estimate.
+    """A Trainer that trains by a :class:`fcco.Solver`: its model is the network inside the solver's objective (the
+    objective itself, where that is your own), its loss F's estimate.
 
     The solver leaves z in ``p.grad``; clipping (``max_grad_norm``, 1.0 unless you say otherwise, 0 for none), the
-    optimizer's step, the schedule, logging and checkpoints are Trainer's own. A checkpoint's folder also holds
+    optimizer's step, the schedule, logging, evaluation and checkpoints are Trainer's own: early stopping and
+    ``load_best_model_at_end`` work as ever, and a checkpoint's folder loads with ``from_pretrained``. It also holds
     ``fcco.pt``, with which ``train(resume_from_checkpoint=...)`` goes on bit for bit, in the middle of an epoch too.
 
     Args:
@@ -40,8 +51,11 @@ class SolverTrainer(Trainer):
         args: Trainer's; what it says of the optimizer (``learning_rate``, ``weight_decay``, ``optim``) and of batches
             means nothing here: the solver and the loader have their own.
         scheduler: None: the one that ``args`` names.
-        eval_dataset, compute_metrics, callbacks: Trainer's. To evaluate, override ``prediction_step`` or ``evaluate``:
-            Trainer's own would call the objective as if it were the model.
+        eval_dataset: Trainer's: rows are dicts whose ``labels`` (or what ``args.label_names`` says) are told apart and
+            whose rest is handed to the network by keyword, or pairs (x, y). For an objective of your own override
+            ``prediction_step`` or ``evaluate``: there is no network to call.
+        compute_metrics, data_collator, callbacks: Trainer's. There is no ``eval_loss``, since F is a sum over blocks
+            of the training data: name your metric in ``args.metric_for_best_model``.
 
     Example:
         >>> import tempfile, torch, fcco
@@ -66,32 +80,38 @@ class SolverTrainer(Trainer):
         scheduler: LRScheduler | None = None,
         eval_dataset: Any = None,
         compute_metrics: Callable[[EvalPrediction], dict[str, Any]] | None = None,
+        data_collator: Callable[[list[Any]], Any] | None = None,
         callbacks: list[TrainerCallback] | None = None,
     ) -> None:
         if not isinstance(solver, Solver):
             raise TypeError(f"solver must be a fcco.Solver, got {type(solver).__name__}")
         _refuse(args, scheduler)
-        if eval_dataset is not None and not self._evaluates():
-            raise TypeError("eval_dataset needs a prediction_step of your own: Trainer's would call the objective")
-        self.solver, self.loader = solver, loader
+        network = _network_of(solver)
+        if eval_dataset is not None and network is solver.objective and not self._evaluates():
+            raise TypeError(
+                f"eval_dataset needs a prediction_step of your own: {type(network).__name__} has no network to call"
+            )
+        self.solver = solver
+        self.loader = loader
         self.report: Report | None = None  # of the last step
         args.ignore_data_skip = True  # a loader goes on by itself where its state says
         super().__init__(
-            model=solver.objective,
+            model=network,
             args=args,
+            data_collator=data_collator or _collate,
             eval_dataset=eval_dataset,
             compute_metrics=compute_metrics,
             callbacks=callbacks,
             optimizers=(solver.optimizer, scheduler),
         )
-        check_solver(solver, self.model)
+        check_solver(solver, solver.objective)
         check_loader(loader)
         self._resume = _Resume(solver, loader)
         self.add_callback(self._resume)
 
     @classmethod
     def _evaluates(cls) -> bool:
-        return cls.prediction_step is not Trainer.prediction_step or cls.evaluate is not Trainer.evaluate
+        return cls.prediction_step is not SolverTrainer.prediction_step or cls.evaluate is not SolverTrainer.evaluate
 
     def get_train_dataloader(self) -> Any:
         """The loader: its draws are each rank's own already."""
@@ -100,7 +120,7 @@ class SolverTrainer(Trainer):
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """A step of the solver up to z in ``p.grad``; Trainer's loop takes the optimizer's step right after."""
         arguments = [part.to(self.args.device) if hasattr(part, "to") else part for part in inputs]
-        model.train()
+        self.solver.objective.train()
         with self.accelerator.autocast(), self.solver.gradient(*arguments) as pending:
             pass  # z stays in p.grad, for Trainer to clip
         self.report = pending.report
@@ -108,6 +128,49 @@ class SolverTrainer(Trainer):
             self.solver.optimizer.zero_grad()  # a skipped step: nothing for Trainer's optimizer to do
             return torch.tensor(torch.nan, device=self.args.device)
         return pending.report.f.mean()
+
+    def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
+        """Trainer's, without a trace in the run: its DataLoader would draw from the generators of the steps."""
+        before = self.solver.randomness.capture()
+        try:
+            metrics: dict[str, float] = super().evaluate(*args, **options)
+            return metrics
+        finally:
+            self.solver.randomness.restore(before)
+
+    def prediction_step(
+        self, model: nn.Module, inputs: Any, prediction_loss_only: bool, ignore_keys: list[str] | None = None
+    ) -> tuple[None, Tensor | None, Any]:
+        """The network's outputs for a batch of ``eval_dataset``, and its labels; no loss."""
+        if isinstance(inputs, Mapping):
+            names = self.label_names or ["labels"]
+            x: Any = {name: value for name, value in inputs.items() if name not in names}
+            labels = [inputs[name] for name in names if name in inputs]
+        else:
+            x, *labels = inputs
+        x = self._prepare_input(x)
+        objective = self.solver.objective
+        assert isinstance(objective, OutputObjective)  # for others eval_dataset was refused
+        with torch.no_grad(), self.compute_loss_context_manager():
+            outputs = objective.outputs(x)
+        if prediction_loss_only:
+            return None, None, None
+        y = None
+        if labels:
+            y = labels[0] if len(labels) == 1 else tuple(labels)
+        return None, outputs.detach().float(), y
+
+    def _clip_grad_norm(self, model: nn.Module) -> Any:
+        """z whole: an objective may have parameters of its own besides the network's."""
+        return self.accelerator.clip_grad_norm_(self.solver.parameters, self.args.max_grad_norm)
+
+    def _load_best_model(self) -> None:
+        """The best checkpoint's weights, those of the objective's own parameters too."""
+        super()._load_best_model()
+        folder = self.state.best_model_checkpoint
+        if folder is not None:
+            content = checkpoint.read(Path(folder) / FILE)
+            self.solver.objective.load_state_dict(content["states"]["solver"]["objective"])
 
     def log(self, logs: dict[str, float], *args: Any) -> None:
         """Trainer's figures of a step, with the solver's."""
@@ -125,6 +188,21 @@ class SolverTrainer(Trainer):
         folder = str(folder) if isinstance(folder, Path) else folder
         self._resume.read(folder)
         return super().train(folder, *args, **options)
+
+
+def _network_of(solver: Solver) -> nn.Module:
+    """The network that Trainer evaluates and saves; an objective of the user's own stands for itself."""
+    objective = solver.objective
+    if isinstance(objective, OutputObjective) and isinstance(objective.model, nn.Module):
+        return objective.model
+    return objective
+
+
+def _collate(rows: list[Any]) -> Any:
+    """Rows of an evaluation set as a batch: dicts as Trainer does it, pairs (x, y) as a DataLoader does."""
+    if isinstance(rows[0], (tuple, list)):
+        return default_collate(rows)
+    return default_data_collator(rows)
 
 
 @final

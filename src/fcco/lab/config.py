@@ -136,6 +136,8 @@ def check(config: TrainConfig) -> TrainConfig:
             raise LabError(f"{config.method} has no {name} (it takes {', '.join(sorted(taken)) or 'no rates'})")
     if config.nesterov and "nesterov" not in recipe_arguments(config.method):
         raise LabError(f"{config.method} has no momentum in Nesterov's form")
+    for field in fields(config):
+        _check_size(field.name, getattr(config, field.name))
     for name in ("lr", "margin", "weight_decay"):
         _number(name, getattr(config, name), least=0.0)
     for name in ("epochs", "radius", "checkpoint_seconds"):
@@ -145,6 +147,15 @@ def check(config: TrainConfig) -> TrainConfig:
     for name in ("eval_examples", "threads"):
         _number(name, getattr(config, name), least=0)
     return config
+
+
+def _check_size(name: str, value: Any) -> None:
+    """Refuse whole numbers that torch cannot hold, in lists too: its own errors name no setting."""
+    if isinstance(value, tuple):
+        for item in value:
+            _check_size(name, item)
+    elif isinstance(value, int) and abs(value) >= 2**63:
+        raise LabError(f"{flag(name)} must be below 2^63, got {value}")
 
 
 def _number(name: str, value: float | None, *, least: float | None = None, above: float | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -15,6 +16,7 @@ from typing import IO, Any, Literal, final
 import torch
 
 import fcco
+from fcco._support.files import replace_file
 from fcco.lab.config import TrainConfig, as_values, from_values
 from fcco.lab.errors import LabError, writing
 
@@ -70,7 +72,8 @@ class RunFolder:
     def release(self) -> None:
         """Let other processes in."""
         if self._lock is not None:
-            self._lock.close()
+            with contextlib.suppress(OSError):  # nothing was written, and the lock goes with the process
+                self._lock.close()
             self._lock = None
 
     def read_config(self) -> TrainConfig:
@@ -127,18 +130,9 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def write_aside(path: Path, text: str) -> None:
-    """Write aside, flush, rename."""
-    aside = path.with_name(path.name + ".partial")
+    """Replace a file by this text, all or nothing."""
     with writing(path):
-        try:
-            with open(aside, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, path)
-        except OSError:
-            aside.unlink(missing_ok=True)
-            raise
+        replace_file(path, lambda file: file.write(text.encode("utf-8")))
 
 
 def finite(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ import fcco
 from fcco._support.signals import Signals
 from fcco.checkpoint import Stateful
 from fcco.data import Batch
-from fcco.lab.config import TrainConfig
+from fcco.lab.config import TrainConfig, check
 from fcco.lab.errors import Diverged, Interrupted, LabError, Pruned, one_line, writing
 from fcco.lab.evaluate import Row, ranking, scores
 from fcco.lab.monitor import Board, Silent, Tally, Watch
@@ -49,19 +49,36 @@ def train(config: TrainConfig, path: Path, *, resume: bool = False, watch: Watch
         Interrupted: after SIGINT or SIGTERM, once everything is saved.
         Diverged: where the run met numbers that are not finite.
     """
-    with _threads(config):
+    with _threads(check(config)):
         _deterministic(config.device)
         folder = RunFolder(path)
         parts = build(config)
         try:
             if resume:
                 folder.lock()
+                _check_same_data(folder, parts.data.sha256)
             else:
                 data = parts.data
                 folder.start(parts.config, environment(parts.device, str(data), data.sha256))
             return _run(parts, folder, watch or Silent())
         finally:
             folder.release()
+
+
+def _check_same_data(folder: RunFolder, sha256: Mapping[str, str]) -> None:
+    """Refuse to go on with other files than the run was begun with: the names say nothing of what is in them."""
+    if not folder.environment.exists():
+        raise LabError(f"{folder.path} has no environment.json, which says what data the run was begun with")
+    before = read_json(folder.environment).get("data_sha256")
+    if before == dict(sha256):
+        return
+    if not isinstance(before, dict):
+        before = {}
+    changed = [name for name in sorted(set(before) | set(sha256)) if before.get(name) != sha256.get(name)]
+    raise LabError(
+        f"the data have changed since the run in {folder.path} was begun ({', '.join(changed)}): put the old files "
+        "back, or begin a new run"
+    )
 
 
 def finish(config: TrainConfig, path: Path, watch: Watch | None = None) -> Outcome:
@@ -197,12 +214,8 @@ class _Training:
 
     def _save(self) -> None:
         target = self.folder.checkpoint
-        try:
-            with writing(target):
-                fcco.save(target, **self._stateful())
-        except LabError:
-            target.with_name(target.name + ".partial").unlink(missing_ok=True)
-            raise
+        with writing(target):
+            fcco.save(target, **self._stateful())
         self.saved_at = time.monotonic()
 
     def _load(self) -> list[dict[str, Any]]:

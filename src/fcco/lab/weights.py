@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from fcco._support.files import replace_file, save_content
 from fcco.lab import models
 from fcco.lab.errors import LabError, one_line
 
@@ -75,12 +75,7 @@ def save_weights(path: Path, parts: Parts) -> None:
         "classes": list(parts.data.classes),
         "state": parts.model.state_dict(),
     }
-    aside = path.with_name(path.name + ".partial")
-    try:
-        torch.save(content, aside)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    replace_file(path, lambda file: save_content(content, file))
 
 
 def load_model(run: str | Path) -> Prepared:

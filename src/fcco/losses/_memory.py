@@ -92,7 +92,7 @@ class LossMemory(TableKeeper):
 
     def _weighed(self, outputs: Tensor, batch: Batch, transaction: Transaction) -> Tensor:
         fresh = self._finite(one_row_each(outputs, len(batch)), batch.id)
-        every = gathered(batch, fresh, self.strata)
+        every = gathered(batch, fresh, self.strata, self.t + 1)
         absorbed = self.absorb(self.t + 1, every, WORK * len(batch), transaction)
         v = absorbed.gradient[every.mine].reshape(outputs.shape)  # (K, ...)
         # Gradients are averaged over ranks, of which each has its own outputs alone.

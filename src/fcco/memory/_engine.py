@@ -14,7 +14,7 @@ from fcco._support.parallel import rank_and_world
 from fcco.data import Batch
 from fcco.data._reader import Reader
 from fcco.memory._diagnostics import warn_if_stale
-from fcco.memory._exchange import gathered, output_error
+from fcco.memory._exchange import gathered, join_exchange, output_error
 from fcco.memory._forward import NetworkPass, Operations
 from fcco.memory._keeper import TableKeeper, mean_value
 from fcco.memory._loader import MemoryLoader
@@ -78,7 +78,8 @@ class MemoryEngine(TableKeeper, Engine):
             network = NetworkPass(self._evaluator, self._objective, batch, request.chunk)
             fresh, work = self._outputs(network)
             # Every rank learns what all of them drew and saw.
-            every = gathered(batch, fresh, self.strata)
+            every = gathered(batch, fresh, self.strata, request.t)
+            self._evaluator.meeting.then(self._evaluator.join_average)
             absorbed = self.absorb(request.t, every, work, transaction)
             # The solver takes the mean over ranks.
             network.backward(weights.now * rank_and_world()[1] * absorbed.gradient[every.mine])
@@ -95,6 +96,9 @@ class MemoryEngine(TableKeeper, Engine):
             commit=functools.partial(self._commit, absorbed.old),
             f=mean_value(absorbed.found),
         )
+
+    def join(self, error: Exception) -> None:
+        join_exchange(self._evaluator.meeting.step, error, self._like.device)
 
     def _blame(self, batch: Batch, fresh: Tensor) -> NonFiniteError:
         gradient = NonFiniteError("the gradient is not finite, though all outputs are", [])

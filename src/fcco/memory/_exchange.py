@@ -10,12 +10,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fcco._support import checks
-from fcco._support.parallel import rank_and_world
+from fcco._support.parallel import check_step_flags, rank_and_world, step_flags
 from fcco.data import Batch
 from fcco.data._draws import exact_dtype
 from fcco.memory._strata import Strata
 from fcco.solver import NonFiniteError
 from fcco.solver._gradients import finite_rows
+from fcco.solver._meeting import nonfinite_everywhere
 
 
 @final
@@ -40,7 +41,7 @@ class Fresh:
     sizes: tuple[int, ...] | None = None
 
 
-def gathered(batch: Batch, fresh: Tensor, strata: Strata) -> Fresh:
+def gathered(batch: Batch, fresh: Tensor, strata: Strata, step: int) -> Fresh:
     """What all ranks drew and saw, checked; a batch from the user's own loader is taken for a uniform draw.
 
     Batches of the memory's own loader make no device wait on one rank: their ids are right, and what is not finite is
@@ -50,6 +51,7 @@ def gathered(batch: Batch, fresh: Tensor, strata: Strata) -> Fresh:
         batch: of this rank.
         fresh: (K, ...) its outputs.
         strata: what draws are made from.
+        step: which all ranks must be at.
     """
     probability = batch.probability
     weight = batch.weight
@@ -63,7 +65,7 @@ def gathered(batch: Batch, fresh: Tensor, strata: Strata) -> Fresh:
         if batch.strata is not None:
             return every
     else:
-        every = exchange(batch.id, probability, weight, fresh)
+        every = exchange(batch.id, probability, weight, fresh, step)
     _check_ids(every.id, strata.mask.shape[1])
     if is_own:
         probability, weight = strata.uniform(every.id)  # by what all ranks have
@@ -86,7 +88,7 @@ def output_error(id: Tensor, fresh: Tensor) -> NonFiniteError | None:
     return NonFiniteError(f"the output is not finite for example {checks.some(bad)}", bad)
 
 
-def exchange(id: Tensor, probability: Tensor, weight: Tensor, values: Tensor) -> Fresh:
+def exchange(id: Tensor, probability: Tensor, weight: Tensor, values: Tensor, step: int) -> Fresh:
     """Gather the (id, output) pairs of all ranks, in the order of ranks; each rank must call this."""
     rank, world = rank_and_world()
     exact = exact_dtype(id.device)
@@ -94,9 +96,10 @@ def exchange(id: Tensor, probability: Tensor, weight: Tensor, values: Tensor) ->
     # Everything in one message: ids below 2^53 are exact in double precision.
     packed = torch.cat([torch.stack(columns, 1), values.reshape(id.shape[0], -1).to(exact)], 1)
     finite = finite_rows([values]).all()
-    sizes, all_finite = _sizes(id, finite, world)
+    sizes, all_finite = _sizes(id.shape[0], finite, step)
     if not all_finite:  # every rank stops here
-        raise output_error(id, values) or NonFiniteError("the output is not finite on another rank", [])
+        elsewhere = NonFiniteError("the output is not finite on another rank", [])
+        raise nonfinite_everywhere(lambda: output_error(id, values) or elsewhere)
     # Ranks may have one draw more or less, and a gather wants equal shapes.
     padded = packed.new_zeros(max(sizes), packed.shape[1])
     padded[: id.shape[0]] = packed
@@ -114,13 +117,22 @@ def exchange(id: Tensor, probability: Tensor, weight: Tensor, values: Tensor) ->
     )
 
 
-def _sizes(id: Tensor, finite: Tensor, world: int) -> tuple[list[int], bool]:
+def _sizes(size: int, finite: Tensor, step: int, failed: Exception | None = None) -> tuple[list[int], bool]:
     """How many draws each rank has, and whether all of them are finite."""
-    mine = torch.stack([torch.full_like(finite, id.shape[0], dtype=torch.int64), finite.long()])
+    _, world = rank_and_world()
+    flags = step_flags(step, finite=finite, failed=failed is not None, like=finite.long())
+    mine = torch.cat([torch.full_like(flags[:1], size), flags])
     gathered = [torch.zeros_like(mine) for _ in range(world)]
     dist.all_gather(gathered, mine)
-    figures = torch.stack(gathered).tolist()
-    return [size for size, _ in figures], all(good for _, good in figures)
+    figures = torch.stack(gathered).cpu()  # (world, 1 + flags)
+    sums = figures[:, 1:].sum(0).tolist()
+    check_step_flags(sums, step, failed)
+    return figures[:, 0].tolist(), sums[0] == 0
+
+
+def join_exchange(step: int, failed: Exception, device: torch.device) -> None:
+    """Take this rank's failure to where the others wait for its outputs; raises it, and on them a RankError."""
+    _sizes(0, torch.tensor(True, device=device), step, failed)
 
 
 def broadcast_from_rank0(numbers: Tensor) -> Tensor:

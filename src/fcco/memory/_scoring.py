@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from fcco._support import checks
+from fcco._support.parallel import together
 from fcco.data import Batch
 from fcco.data._pass import Plan, fetched
 from fcco.data._reader import Reader
@@ -38,7 +39,7 @@ def scored_table(
         raises: whether an output that is not finite raises; else it is left out.
     """
     table = None  # its shape is that of the first outputs
-    with evaluator.module_state.preserved():
+    with together("in the scoring pass"), evaluator.module_state.preserved():
         for batch in _batches(objective, reader, chunk):
             batch = batch.to(evaluator.device)
             fresh = one_row_each(objective.outputs(batch.x), len(batch))  # (K, ...)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fcco._objective import Objective
+from fcco._support import checks
 from fcco.data import Batch, Blocks, Loader, full_pass
 from fcco.objectives._precision import like_parameters
 
@@ -271,8 +272,9 @@ def checked_weight(name: str, given: Tensor | None, size: int) -> Tensor | None:
     weight = torch.as_tensor(given).double()  # (size,)
     if weight.shape != (size,):
         raise ValueError(f"{name} must have shape ({size},), got {tuple(weight.shape)}")
-    if not bool(torch.isfinite(weight).all()) or bool((weight < 0).any()):
-        raise ValueError(f"{name} must be finite and >= 0")
+    wrong = (~(torch.isfinite(weight) & (weight >= 0))).nonzero()[:, 0].tolist()
+    if wrong:
+        raise ValueError(f"{name} must be finite and >= 0, got {weight[wrong[0]].item()} at {checks.some(wrong)}")
     if not bool((weight > 0).any()):
         raise ValueError(f"{name} must be > 0 somewhere, got zeros only")
     return weight

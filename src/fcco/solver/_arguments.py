@@ -66,6 +66,12 @@ def check_parts(objective: Any, optimizer: Any, method: Any) -> None:
     trained = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
     if not trained:
         raise ValueError("objective has no parameter that requires a gradient: nothing to train")
+    meta = [name for name, p in trained if p.is_meta]
+    if meta:
+        raise ValueError(
+            f"objective has parameters without values, on the device meta: {checks.some(meta)}; give them some by "
+            "to_empty and an initialisation first"
+        )
     complex_ones = [name for name, p in trained if p.is_complex()]
     if complex_ones:
         raise ValueError(
@@ -79,8 +85,12 @@ def check_parts(objective: Any, optimizer: Any, method: Any) -> None:
 
 
 def _check_kind(name: str, value: Any, kind: type) -> None:
-    if not isinstance(value, kind):
-        raise TypeError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
+    if isinstance(value, kind):
+        return
+    article = "a"
+    if kind.__name__[0] in "AEIOU":
+        article = "an"
+    raise TypeError(f"{name} must be {article} {kind.__name__}, got {type(value).__name__}")
 
 
 def _needs_closure(optimizer: Optimizer) -> bool:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from fcco._support.parallel import sum_over_ranks
+from fcco._support.parallel import sum_over_ranks, together
 from fcco.solver._blocks import BlockTable
 from fcco.solver._evaluator import Evaluator
 from fcco.solver._full_pass import AllData, FullPass
@@ -25,13 +25,16 @@ def exact_figures(
     everything = AllData(evaluator, table, full_pass)
     kept = [p.grad for p in evaluator.parameters]  # z of a plain estimator lies there
     try:
-        with evaluator.module_state.preserved():
+        with together("in a pass over all data"), evaluator.module_state.preserved():
             g = everything.values()
-            if not gradient:
-                value, tracking_error = _value_and_error(table, everything.outer(g), g)
-                return Diagnosis(value, None, tracking_error, None)
-            clear(evaluator.parameters)
-            f = everything.gradient(g).f
+            if gradient:
+                clear(evaluator.parameters)
+                f = everything.gradient(g).f
+            else:
+                f = everything.outer(g)
+        if not gradient:
+            value, tracking_error = _value_and_error(table, f, g)
+            return Diagnosis(value, None, tracking_error, None)
         exact = gradients(evaluator.parameters)
         if not bool(evaluator.average(exact, torch.isfinite(g).all())):
             everything.raise_nonfinite(g)

@@ -140,6 +140,10 @@ class Engine(ABC):
     def probe(self, request: Request, weights: Weights, transaction: Transaction) -> Probed:
         """Put weights.now G + weights.previous G- + ... into ``p.grad``; nothing is stored before ``commit``."""
 
+    def join(self, error: Exception) -> None:
+        """Take this rank's failure to where the other ranks meet first in a step; raises it."""
+        self._evaluator.join_average(error)
+
     @abstractmethod
     def samples(self, request: Request) -> int:
         """How many examples the request holds, for a step that was skipped."""

@@ -25,6 +25,7 @@ from fcco.methods.estimators import Weight
 from fcco.methods.trackers import with_derivative
 from fcco.objectives._base import OutputObjective
 from fcco.solver._gradients import all_finite, clear
+from fcco.solver._meeting import Meeting
 from fcco.solver._places import CopiedPlaces, Places
 
 
@@ -42,6 +43,7 @@ class Evaluator:
         log_components: the same as the trackers take it: True where that is all of them.
         dtype: of the rows of u.
         places: how probes at other weights are made.
+        meeting: the next reduction over ranks.
     """
 
     def __init__(self, objective: Objective, optimizer: Optimizer) -> None:
@@ -58,6 +60,7 @@ class Evaluator:
         self.log_components: Tensor | bool | None = all(objective.log_domain) or self.log_domain
         self.module_state = ModuleState(objective)
         self.places: Places = CopiedPlaces(self)
+        self.meeting = Meeting()
         # Kept as they were, to tell later whether something was frozen or unfrozen.
         self._trained = [(p, p.requires_grad) for p in objective.parameters()]
         self._optimizer = optimizer
@@ -114,7 +117,12 @@ class Evaluator:
 
     def inner(self, index: Tensor, data: tuple[Any, ...]) -> Tensor:
         """g (B, dim) with its graph."""
-        return self.checked_inner(self.objective(index, *data), index)
+        try:
+            g = self.objective(index, *data)
+        except Exception as error:
+            _note_arguments(error, "inner", index, data)
+            raise
+        return self.checked_inner(g, index)
 
     def inner_to_weigh(self, index: Tensor, data: tuple[Any, ...]) -> Tensor:
         """g (B, dim) for :meth:`weighed` alone: without a graph where the node that gave it can do without."""
@@ -123,7 +131,11 @@ class Evaluator:
         if objective is None or not torch.is_grad_enabled() or _has_hooks(objective):
             return self.inner(index, data)
         batch = objective.checked_batch(data)
-        outputs = objective.outputs(batch.x)
+        try:
+            outputs = objective.outputs(batch.x)
+        except Exception as error:
+            _note_arguments(error, "the model", index, (batch.x,))
+            raise
         g, self._node = recorded(lambda: objective.values(index, outputs, batch))
         if self._node is None:  # it does not end in a node, and would be computed twice every time
             self._in_two_parts = None
@@ -267,7 +279,11 @@ class Evaluator:
         return g.detach().to(self.dtype)
 
     def _checked_outer(self, index: Tensor, u: Tensor) -> Tensor:
-        f: Any = self.objective.outer(index, u)
+        try:
+            f: Any = self.objective.outer(index, u)
+        except Exception as error:
+            _note_arguments(error, "outer", index, (u,))
+            raise
         if not isinstance(f, Tensor) or f.shape != index.shape:
             shape = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
             raise ValueError(f"outer must return shape {tuple(index.shape)} (one value per block), got {shape}")
@@ -320,7 +336,12 @@ class Evaluator:
         """Average gradients over ranks, in place, and say whether ``finite`` holds on all of them."""
         if self.is_sharded:  # FSDP has averaged those already
             grads = [gradient for gradient, mark in zip(grads, self._sharded, strict=True) if not mark]
-        return average_over_ranks(grads, finite)
+        return average_over_ranks(grads, finite, self.meeting.step)
+
+    def join_average(self, error: Exception) -> None:
+        """Take this rank's failure to where the others wait for its gradients; raises it, and on them a RankError."""
+        grads = [torch.zeros_like(p) for p, mark in zip(self.parameters, self._sharded, strict=True) if not mark]
+        average_over_ranks(grads, torch.tensor(True, device=self.device), self.meeting.step, error)
 
     def all_finite(self, tensors: list[Tensor]) -> bool:
         """Whether every number is finite; of sharded tensors on all ranks, which then must all ask."""
@@ -392,6 +413,18 @@ def _gradient_mark(p: nn.Parameter) -> tuple[int, int]:
     if p.grad is None:
         return id(None), 0
     return id(p.grad), p.grad._version
+
+
+def _note_arguments(error: Exception, where: str, index: Tensor, data: tuple[Any, ...]) -> None:
+    """Leave the user's own error as it is, with a note which call it came from."""
+    shapes = ", ".join(_described(item) for item in data)
+    error.add_note(f"fcco: raised by {where}, called for {len(index)} blocks with {shapes or 'no data'}")
+
+
+def _described(item: Any) -> str:
+    if isinstance(item, Tensor):
+        return f"a tensor {tuple(item.shape)}"
+    return f"a {type(item).__name__}"
 
 
 def _seed(f: Tensor, scale: Weight) -> Tensor:

@@ -51,6 +51,7 @@ class Fingerprint:
             torch.get_autocast_dtype(kind),
             torch.are_deterministic_algorithms_enabled(),
             torch.get_float32_matmul_precision(),
+            torch.backends.cudnn.allow_tf32,  # of convolutions, which go by a switch of their own
         )
 
 

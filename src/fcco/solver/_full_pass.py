@@ -33,6 +33,9 @@ class AllData:
         evaluator: of the objective.
         table: gives the blocks and the shape of their rows.
         full_pass: where the data come from.
+
+    Attributes:
+        row_counts: (owned,) how many rows of the last pass each block came in.
     """
 
     def __init__(self, evaluator: Evaluator, table: BlockTable, full_pass: FullPass) -> None:
@@ -40,6 +43,7 @@ class AllData:
         self._table = table
         self._geometry = table.geometry
         self._full_pass = full_pass
+        self.row_counts = torch.zeros_like(table.visited, dtype=torch.int64)
 
     @torch.no_grad()
     def values(self) -> Tensor:
@@ -117,7 +121,7 @@ class AllData:
         passed: Any = self._full_pass()
         if not isinstance(passed, Iterable):
             raise TypeError(f"full_pass must return an iterator of (index, *data), got {type(passed).__name__}")
-        seen = torch.zeros_like(self._table.visited)  # (owned,)
+        counts = torch.zeros_like(self.row_counts)  # (owned,)
         for batch in passed:
             if isinstance(batch, Batch):
                 index: Any = batch.index
@@ -128,11 +132,39 @@ class AllData:
             else:
                 raise TypeError(f"full_pass must yield (index, *data) tuples, got {type(batch).__name__}")
             index = self._table.check(index, name="index of full_pass", repeats=True)
-            seen[self._geometry.local(index)] = True
+            counts.index_add_(0, self._geometry.local(index), torch.ones_like(index))
             yield index, data
-        missing = self._geometry.names(~seen)
+        self.row_counts = counts
+        missing = self._geometry.names(counts == 0)
         if missing:
             raise ValueError(f"full_pass must visit every block, but never came to {name_blocks(missing)}")
+
+
+_ENOUGH = 4  # blocks: of fewer, a noisy draw may be near half of g by chance
+
+
+def looks_unweighted(summed: Tensor, drawn: Tensor, counts: Tensor, log_domain: Tensor | None) -> bool:
+    """Whether the rows of a pass seem to be means themselves, which were then added up: g is twice what it should be.
+
+    A draw is compared with the sum of a block's rows and with their mean: it should be near the sum.
+
+    Args:
+        summed: (B, dim) what the pass gave.
+        drawn: (B, dim) what a draw gave, at the same weights.
+        counts: (B,) how many rows each block came in.
+        log_domain: (dim,) bool, which components hold logarithms; None: none of them.
+    """
+    several = counts > 1  # (B,)
+    if int(several.sum()) < _ENOUGH:
+        return False
+    count = counts[several].unsqueeze(1).to(summed.dtype)
+    summed = summed[several]
+    mean = summed / count
+    if log_domain is not None:
+        mean = torch.where(log_domain, summed - count.log(), mean)
+    to_sum = (drawn[several] - summed).square().sum()
+    to_mean = (drawn[several] - mean).square().sum()
+    return bool(to_sum > 9.0 * to_mean)  # three times as far
 
 
 def _add_up(total: Tensor, local: Tensor, rows: Tensor, log_domain: Tensor | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -47,10 +47,18 @@ class Reference:
         return cls(weights=nothing, gradient=nothing, g=nothing, u=nothing)
 
 
+class Renewed(NamedTuple):
+    """A new reference, how many samples its pass took, and in how many rows each block came (owned,)."""
+
+    reference: Reference
+    samples: int
+    row_counts: Tensor
+
+
 def make_reference(
     evaluator: Evaluator, table: BlockTable, full_pass: FullPass, beta: Coefficient, step: int
-) -> tuple[Reference, int]:
-    """tau = t: w_tau, g(w_tau), u_{tau-1} and Gfull from one pass; and how many samples it took.
+) -> Renewed:
+    """tau = t: w_tau, g(w_tau), u_{tau-1} and Gfull from one pass.
 
     Blocks without a row yet get u_0 = g(w_1), which takes a pass of its own; so does the log domain, where the
     safeguard needs g(w_tau) before the gradient. Either way one pass is charged.
@@ -73,7 +81,7 @@ def make_reference(
     if not bool(evaluator.average(grads, torch.isfinite(g).all()) & evaluator.all_finite(grads)):
         everything.raise_nonfinite(g, u)
     reference = Reference(weights=copies(evaluator.parameters), gradient=copies(grads), g=g, u=u, step=step)
-    return reference, full.samples
+    return Renewed(reference, full.samples, everything.row_counts)
 
 
 def steps_per_epoch(pass_samples: int, step_samples: int, device: torch.device) -> int:

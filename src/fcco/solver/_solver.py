@@ -18,7 +18,7 @@ from fcco._objective import Objective
 from fcco._support import checks
 from fcco._support.interrupts import uninterrupted
 from fcco._support.module_state import Snapshot
-from fcco._support.parallel import gather_objects, rank_and_world
+from fcco._support.parallel import gather_objects, rank_and_world, together
 from fcco._support.sharded import copies, joined, parts, spread
 from fcco.data._epochs import EpochLoader
 from fcco.data._pending import as_batch
@@ -35,6 +35,7 @@ from fcco.solver._evaluator import Evaluator
 from fcco.solver._full_pass import FullPass
 from fcco.solver._gradients import NonFiniteError, gradients
 from fcco.solver._identity import check_identity, identity
+from fcco.solver._meeting import nonfinite_everywhere
 from fcco.solver._program import Works
 from fcco.solver._report import Counts, Diagnosis, Oracle, Report, report_of
 from fcco.solver._reservoir import Reservoir
@@ -200,7 +201,7 @@ class Solver:
         self.radius = radius
         self.normalize = normalize
         self._bounds = Bounds(radius, normalize)
-        self.nonfinite = choice(NonFinite, nonfinite, "nonfinite")
+        self._nonfinite = choice(NonFinite, nonfinite, "nonfinite")
         self.keep = choice(Keep, keep, "keep")
         self._evaluator = Evaluator(objective, optimizer)
         self.parameters = self._evaluator.parameters
@@ -291,40 +292,36 @@ class Solver:
 
     def _replay_eagerly(self, data: tuple[Any, ...]) -> None:
         """Probe a step again that was not finite when it was replayed: the error names its blocks."""
-        nonfinite = self.nonfinite
-        self.nonfinite = NonFinite.RAISE
+        nonfinite = self._nonfinite
+        self._nonfinite = NonFinite.RAISE
         try:
             with contextlib.suppress(_Dropped), self._gradient(data, None, stacklevel=5):
                 raise _Dropped
         finally:
-            self.nonfinite = nonfinite
+            self._nonfinite = nonfinite
 
     @contextmanager
     def _gradient(self, data: tuple[Any, ...], chunk: int | None, stacklevel: int) -> Iterator[Pending]:
         self._check_idle()
         self._look()
-        self._evaluator.check_trained()
-        data = tuple(as_batch(item) for item in data)
         self._is_pending = True
         try:
             # A Ctrl-C waits until the step is taken: the loader has handed its batch out. A second one drops the step.
             with uninterrupted(patience=1):
                 with Transaction() as transaction:
-                    before = self._begin(transaction)
                     t = self._state.t + 1
-                    request = Request(t, data, chunk, before, self._rates(t, data))
-                    probed = self._estimate_or_skip(request, transaction)
+                    probed = self._estimate_or_skip(t, data, chunk, transaction)
                     if probed is None:
                         yield Pending(True, report_of(self._state.counts(skipped=True)))
                         return
                     # From here on weights and state belong together: nothing comes between.
                     with uninterrupted():
-                        self._move(request.t, probed)
-                        yield Pending(False, self._report(request.t, probed))
+                        self._move(t, probed)
+                        yield Pending(False, self._report(t, probed))
                         # Only now, since the optimizer may have raised.
                         probed.commit(None)
                         self._state.charge(probed.samples, probed.oracle)
-                        self._state.t = request.t
+                        self._state.t = t
                         transaction.commit()
                 # Outside of the transaction: a warning turned into an error must not undo a step that was taken.
                 self._engine.after_step(self._state.t, stacklevel)
@@ -335,14 +332,25 @@ class Solver:
         if self._is_pending:
             raise RuntimeError("a step is pending: leave its `with solver.gradient(...)` block first")
 
-    def _estimate_or_skip(self, request: Request, transaction: Transaction) -> Probed | None:
+    def _estimate_or_skip(
+        self, t: int, data: tuple[Any, ...], chunk: int | None, transaction: Transaction
+    ) -> Probed | None:
         """None where something is not finite and such steps are skipped: all is then as before, but for the counts."""
+        meeting = self._evaluator.meeting
+        meeting.set_out(t, self._engine.join)
         try:
+            self._evaluator.check_trained()
+            data = tuple(as_batch(item) for item in data)
+            before = self._begin(transaction)
+            request = Request(t, data, chunk, before, self._rates(t, data))
             with torch.enable_grad():
                 return self._estimate(request, transaction)
-        except NonFiniteError:
+        except NonFiniteError:  # every rank has heard of it
             if self.nonfinite is NonFinite.RAISE:
                 raise
+        except Exception as error:
+            meeting.tell(error)
+            raise
         transaction.roll_back()
         # The batch was drawn all the same, so it counts.
         self.state.samples += self._engine.samples(request)
@@ -373,11 +381,12 @@ class Solver:
         grads = gradients(self.parameters)
         finite_everywhere = True
         if rank_and_world()[1] > 1:
+            evaluator.meeting.then(None)
             finite_everywhere = bool(evaluator.average(grads, probed.finite()))
         found = estimate(evaluator, grads, k, state.z, probed, self._bounds)
         # One wait for the device for everything that has to be finite.
         if not (evaluator.all_finite([*grads, *probed.seen, *found.norms]) and finite_everywhere):
-            raise probed.blame()
+            raise nonfinite_everywhere(probed.blame)
         if self.method.estimator.remembers:
             # A copy beside the old one, before the optimizer, which may write into p.grad.
             state.z = copies(grads)
@@ -501,6 +510,21 @@ class Solver:
         self._engine.method = method
 
     @property
+    def nonfinite(self) -> NonFinite:
+        """What to do where a step meets a number that is not finite."""
+        return self._nonfinite
+
+    @nonfinite.setter
+    def nonfinite(self, value: NonFinite | str) -> None:
+        chosen = choice(NonFinite, value, "nonfinite")
+        if self._capture is not None and chosen is not self._nonfinite:
+            raise ValueError(
+                f"nonfinite must stay {self._nonfinite.value!r} where steps are captured, got {chosen.value!r}: make "
+                "another Solver"
+            )
+        self._nonfinite = chosen
+
+    @property
     def t(self) -> int:
         """How many steps were taken."""
         return self._counts().step
@@ -601,7 +625,9 @@ class Solver:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs, in plain values and tensors (call it on every rank)."""
-        self._check_idle()
+        with together("to give its state"):
+            self._check_idle()
+            self._look()
         grads = self._gradients_as_z()
         if grads is not None:
             grads = [cloned(joined(gradient, p)) for gradient, p in zip(grads, self.parameters, strict=True)]
@@ -615,12 +641,16 @@ class Solver:
             "random": gather_objects(self.randomness.state_dict()),
         }
 
+    def check_state_dict(self, state: dict[str, Any]) -> None:
+        """Refuse a state that does not fit; nothing is changed."""
+        self._check_idle()
+        self._check(state, self._place())
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state; a state that does not fit is refused and nothing is changed."""
-        self._check_idle()
-        place = self._place()
         # Everything is checked before anything is changed.
-        self._check(state, place)
+        self.check_state_dict(state)
+        place = self._place()
         self.objective.load_state_dict(spread_module_state(self.objective, state["objective"]))
         self.optimizer.load_state_dict(self._spread_optimizer(state["optimizer"]))
         self.state = load_record(self.state, state["state"], place)

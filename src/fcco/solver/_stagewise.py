@@ -6,12 +6,14 @@ before, because it stays in the solver. A boundary that changes no rate changes 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, final
 
 import torch
 
 from fcco._support import checks
+from fcco.methods import Adaptive
 from fcco.methods.stages import Stage
 from fcco.solver._report import Report
 from fcco.solver._solver import Solver
@@ -29,7 +31,8 @@ class StageWise:
         drawn: hand over the state after a step drawn uniformly from each stage, as the theory does (the
             rest of the stage is then not run, since nothing of it would be used); else after its last step.
         mu: for a convex problem made strongly convex, the weight of (mu/2)||w||^2. The term is the
-            optimizer's weight decay (exact, and outside the projection of z): it must be set to mu.
+            optimizer's weight decay (exact, and outside the projection of z): it must be set to mu, and the optimizer
+            must be SGD, or ``fcco.Adaptive`` as the paper has it: Adam and its kin are warned of.
         seed: of the draws.
 
     Example:
@@ -65,6 +68,14 @@ class StageWise:
                     f"mu is {mu}, so the optimizer's weight_decay must be {mu} in every parameter group, "
                     f"got {group.get('weight_decay', 0.0)}"
                 )
+        # Adam divides the decay by its own scale, AdamW leaves it outside: neither minimises F + (mu/2)||w||^2.
+        if mu > 0 and not isinstance(solver.optimizer, (torch.optim.SGD, Adaptive)):
+            name = type(solver.optimizer).__name__
+            warnings.warn(
+                f"mu is {mu}, but {name}'s weight decay is not the gradient of (mu/2)||w||^2, which the theorem adds: "
+                "take torch.optim.SGD",
+                stacklevel=2,
+            )
         self.solver = solver
         self.stages = list(stages)
         self.drawn = drawn

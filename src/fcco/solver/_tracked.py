@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
@@ -9,6 +10,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from fcco._support import checks
 from fcco._support.sharded import copies
 from fcco.data import Batch, Loader
 from fcco.data._pending import PendingBatch
@@ -21,8 +23,8 @@ from fcco.solver._chunks import make_pieces
 from fcco.solver._diagnose import exact_figures
 from fcco.solver._draw import Draw
 from fcco.solver._engine import Engine, Parts, Probed, Renewal, Request, register_engine
-from fcco.solver._full_pass import FullPass
-from fcco.solver._gradients import NonFiniteError, name_blocks
+from fcco.solver._full_pass import FullPass, looks_unweighted
+from fcco.solver._gradients import NonFiniteError, finite_rows, name_blocks
 from fcco.solver._reference import Reference, make_reference, steps_per_epoch
 from fcco.solver._report import Diagnosis, Oracle
 from fcco.solver._state import Layout, saved
@@ -75,6 +77,8 @@ class TrackedBlocks(Engine):
         if parts.u0 is not None:
             table.fill(parts.u0)
         self._last: Coefficients | None = None  # of the last captured step
+        self._row_counts: Tensor | None = None  # (owned,) of the user's first full pass, until a draw is there
+        self._unweighted = False  # whether that pass seems to lack its weights
         self.state = TrackedState(table)
         if isinstance(parts.method.tracker, MSVR):
             self.state.watch = CorrectionWatch()
@@ -96,6 +100,7 @@ class TrackedBlocks(Engine):
         drawn = self._drawn(index, u, new, c)
         draw = self._draw(request, index, data, c)
         boxed = Box(method, c, drawn).run(weights, draw.probe)
+        self._compare_pass(index, boxed)
         draw.seen.append(boxed.u)  # a correction may overflow where every g is finite
 
         def commit(ok: Tensor | None) -> None:
@@ -103,6 +108,18 @@ class TrackedBlocks(Engine):
             self._watch(request, c, boxed.values, new, ok)
 
         return self._probed(request, draw, boxed, commit, valid)
+
+    def _compare_pass(self, index: Tensor, boxed: Boxed) -> None:
+        """Note whether the user's pass over all data seems to lack its weights."""
+        counts = self._row_counts
+        reference = self.state.reference
+        self._row_counts = None
+        if counts is None or reference is None:
+            return
+        local = self.state.table.geometry.local(index)
+        drawn = boxed.probes[Point.NOW].g
+        log_domain = self._evaluator.log_domain
+        self._unweighted = looks_unweighted(reference.g[local], drawn, counts[local], log_domain)
 
     def _watch(self, request: Request, c: Coefficients, values: Values, new: Tensor | None, ok: Tensor | None) -> None:
         watch = self.state.watch
@@ -222,7 +239,8 @@ class TrackedBlocks(Engine):
         self._check_blocks(request)
         bad = draw.index[~draw.finite].tolist()
         if bad:
-            return NonFiniteError(f"g, f or u is not finite for {name_blocks(bad)}", bad)
+            cause = _bad_examples(draw.data)
+            return NonFiniteError(f"g, f or u is not finite for {name_blocks(bad)}{cause}", bad)
         bad = draw.blame()
         if bad:
             return NonFiniteError(f"the gradient is not finite for {name_blocks(bad)}", bad)
@@ -261,12 +279,19 @@ class TrackedBlocks(Engine):
             return None
         assert self._full_pass is not None
         table = self.state.table
+        # Before the ranks meet: a batch that this one cannot read must not keep the others waiting.
+        step_samples = self.samples(request)
         # beta alone is wanted, which depends on neither ratio nor rows (SCENT has no finite-sum form).
         beta = self.method.tracker.coefficients(t, 1.0, table.rows).beta
-        reference, samples = make_reference(self._evaluator, table, self._full_pass, beta, t)
+        is_first = self.state.reference is None
+        reference, samples, row_counts = make_reference(self._evaluator, table, self._full_pass, beta, t)
+        # The library's own passes are weighted; a user's first one is compared with the draw of this step.
+        self._row_counts = None
+        if is_first and self._over_data is None:
+            self._row_counts = row_counts
         # An epoch in steps is known once a batch is there to compare the pass with.
         if self.method.period is None:
-            reference.epoch = steps_per_epoch(samples, self.samples(request), table.device)
+            reference.epoch = steps_per_epoch(samples, step_samples, table.device)
         self.state.reference = reference
         self.state.renew = False
         return Renewal(reference.gradient, samples)
@@ -352,7 +377,14 @@ class TrackedBlocks(Engine):
             self.state.watch.read_device(self._last)
 
     def after_step(self, t: int, stacklevel: int) -> None:
-        """Say where MSVR's correction does harm."""
+        """Say where MSVR's correction does harm, or a full pass seems to lack its weights."""
+        if self._unweighted:
+            self._unweighted = False
+            warnings.warn(
+                "full_pass gave g as the sum of rows that seem to be means themselves: weigh them, so that the rows of "
+                "a block SUM to g_i(w)",
+                stacklevel=stacklevel,
+            )
         if self.state.watch is not None:
             self.state.watch.warn(stacklevel + 1)
 
@@ -364,6 +396,17 @@ class TrackedBlocks(Engine):
         if chosen is None:
             raise ValueError("diagnose needs a full_pass, here or in the Solver; got None")
         return exact_figures(self._evaluator, self.state.table, chosen, z, gradient)
+
+
+def _bad_examples(data: tuple[Any, ...]) -> str:
+    """Whose x is not finite, for an error message: one bad example spoils every block that it is compared with."""
+    batch = data[0] if data else None
+    if not isinstance(batch, Batch) or not isinstance(batch.x, Tensor) or not batch.x.is_floating_point():
+        return ""
+    bad = batch.id[~finite_rows([batch.x])].unique().tolist()
+    if not bad:
+        return ""
+    return f": x is not finite in row {checks.some(bad)} of the data"
 
 
 def _is_on_host(request: Request) -> bool:

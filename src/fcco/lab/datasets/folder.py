@@ -127,6 +127,8 @@ def _read_image(image_module: Any, path: Path, channels: int, size: tuple[int, i
             if size is not None:
                 image = image.resize((size[1], size[0]), image_module.Resampling.BILINEAR)
             pixels = torch.from_numpy(np.array(image))
+    except (image_module.DecompressionBombError, image_module.DecompressionBombWarning) as error:
+        raise DataError(f"{path} is too large an image ({error})") from error
     except (OSError, SyntaxError, ValueError) as error:  # Pillow raises SyntaxError for a broken PNG
         raise DataError(f"{path} is truncated or not an image ({error})") from error
     return pixels.reshape(*pixels.shape[:2], channels).permute(2, 0, 1)

@@ -6,11 +6,12 @@ import base64
 import hashlib
 import html
 import json
-import os
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+from fcco._support.files import replace_file
 
 from .figures import write_figures
 from .groups import group_runs
@@ -92,9 +93,4 @@ def _digest(text: str) -> str:
 
 def _write(path: Path, text: str) -> None:
     """All or nothing: a full disk leaves the page that was there."""
-    part = path.with_name(f"{path.name}.tmp")
-    try:
-        part.write_bytes(text.encode("utf-8", errors="replace"))
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    replace_file(path, lambda file: file.write(text.encode("utf-8", errors="replace")))
