@@ -21,7 +21,7 @@ LAYERS = (
     ("objectives",),
     ("solver",),
     ("memory",),
-    ("losses",),
+    ("losses", "fitting"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ENTRY = ("__init__", "__main__")  # the front door opens onto everything
@@ -100,11 +100,17 @@ def test_direction(path):
 
 #: What torch's CUDA builds bring along, and the core does without elsewhere.
 WITH_CUDA = {SOURCE / "data" / "_shuffle_kernel.py": {"triton"}}
+#: What a call of fit's results asks for, when it is called: the extra `fit`, and who listens to it.
+WHEN_CALLED = {
+    SOURCE / "fitting" / "_calibration.py": {"sklearn"},
+    SOURCE / "fitting" / "_callbacks.py": {"tqdm", "mlflow", "wandb"},
+    SOURCE / "fitting" / "_result.py": {"safetensors"},
+}
 
 
 @pytest.mark.parametrize("path", CORE, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_the_core_needs_torch_alone(path):
-    allowed = sys.stdlib_module_names | {"torch", "fcco"} | WITH_CUDA.get(path, set())
+    allowed = sys.stdlib_module_names | {"torch", "fcco"} | WITH_CUDA.get(path, set()) | WHEN_CALLED.get(path, set())
     foreign = {name for name in imports(path) if name.split(".")[0] not in allowed}
     assert not foreign
 
@@ -192,6 +198,9 @@ f = fcco.objective(
 )
 solver = fcco.Solver(f, torch.optim.Adam([w], lr=0.1), fcco.msvr_v2(alpha=0.5, beta=0.5))
 solver.step([0, 3], torch.ones(2, 8, 2))
+x = torch.randn(60, 2)
+quick = fcco.fitting.Recipe(epochs=1, least_examples=1, checks=2)
+assert fcco.fit(torch.nn.Linear(2, 1), (x, x[:, 0] > 0.5), recipe=quick).predict(x).shape == (60,)
 fcco.save(sys.argv[1], solver=solver)
 solver.step([0, 3], torch.ones(2, 8, 2))
 end = w.detach().clone()
