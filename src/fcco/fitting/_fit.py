@@ -302,11 +302,14 @@ def _backbone_names(model: nn.Module, backbone: nn.Module | None) -> frozenset[s
 
 @contextmanager
 def _isolated(device: torch.device) -> Iterator[None]:
-    """The caller's random numbers go on as if nothing had been drawn."""
-    devices = []
-    if device.type == "cuda":
-        devices.append(device)
-    with torch.random.fork_rng(devices):
+    """The caller's random numbers go on as if nothing had been drawn; on CUDA, same seed, same bits."""
+    if device.type != "cuda":
+        with torch.random.fork_rng([]):
+            yield
+        return
+    cudnn = torch.backends.cudnn
+    same_bits = cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=cudnn.allow_tf32)
+    with torch.random.fork_rng([device]), same_bits:
         yield
 
 
