@@ -285,3 +285,10 @@ def test_what_cannot_work_is_one_sentence(change: str, words: str) -> None:
     with pytest.raises((ValueError, TypeError), match=words) as caught:
         fcco.fit(model, given, progress=False, **options)
     assert "\n" not in str(caught.value)
+
+
+def test_runs_are_neither_too_short_nor_too_long() -> None:
+    recipe = Recipe()
+    assert recipe.run_length(300) == 100_000
+    assert recipe.run_length(28_000) == 560_000
+    assert recipe.run_length(10_000_000) == 2_000_000

@@ -67,8 +67,8 @@ def fit(
             None: nothing is chosen, the recipe's first settings are trained for one run each.
         max_fpr: up to where the partial AUCs go; ``min_tpr``: from where on the two-way one counts.
         k: how far down the list NDCG looks.
-        epochs: passes over the data in one run; the whole search has 12 of them at most. None: 20, and at least 100,000
-            examples.
+        epochs: passes over the data in one run; the whole search has 12 of them at most. None: 20, but at least
+            100,000 and at most 2,000,000 examples.
         batch_size: examples per step; None: a twentieth of the data, from 32 to 256.
         backbone: a part of the model that comes pretrained; its learning rate is multiplied by ``backbone_lr``.
         recipe: other numbers than the usual ones.
@@ -139,7 +139,7 @@ def _with_epochs(recipe: Recipe, epochs: float | None) -> Recipe:
     if epochs is None:
         return recipe
     # Somebody who asks for one epoch wants one, however small the data.
-    return replace(recipe, epochs=checks.positive("epochs", epochs), least_examples=1)
+    return replace(recipe, epochs=checks.positive("epochs", epochs), least_examples=1, most_examples=None)
 
 
 # ------------------------------------------------------------------ data

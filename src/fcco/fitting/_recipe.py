@@ -77,6 +77,7 @@ class Recipe:
     Args:
         epochs: passes over the data in one run.
         least_examples: a run has at least this many examples, however small the data.
+        most_examples: and at most this many, however large they are; None: as many as the epochs have.
         checks: validations per run.
         patience: a trial whose best check is this many checks old is stopped.
         plain: the plain loss's settings; None: :meth:`plain_settings`.
@@ -90,6 +91,7 @@ class Recipe:
 
     epochs: float = 20.0
     least_examples: int = 100_000
+    most_examples: int | None = 2_000_000
     checks: int = 20
     patience: int = 8
     plain: tuple[Setting, ...] | None = None
@@ -134,7 +136,10 @@ class Recipe:
 
     def run_length(self, num_examples: int) -> int:
         """Examples in one run."""
-        return max(round(self.epochs * num_examples), self.least_examples)
+        length = max(round(self.epochs * num_examples), self.least_examples)
+        if self.most_examples is None:
+            return length
+        return min(length, self.most_examples)
 
     def batch_size(self, num_examples: int) -> int:
         """Examples per step: a power of two from 64 to 256, about a tenth of small data."""
