@@ -1,9 +1,10 @@
 """A rank under ``torchrun --max-restarts`` that is killed at random in its first attempts, and then comes to its end.
 
-As a script: ``elastic_worker.py MODE FOLDER SEED KILLS``. MODE "fcco" trains and resumes from its checkpoint; "control" does
-nothing but reductions, without fcco: where that fails too, the failure is torchrun's own.
+As a script: ``elastic_worker.py MODE FOLDER SEED KILLS``. MODE "fcco" trains and resumes from its checkpoint; "control"
+does nothing but reductions, without fcco: where that fails too, the failure is torchrun's own.
 """
 
+import contextlib
 import datetime
 import os
 import random
@@ -38,10 +39,8 @@ def train(folder):
 
     path = folder / "run.pt"
     solver, x = make("msvr-v2")
-    try:
+    with contextlib.suppress(FileNotFoundError):  # on every rank alike
         fcco.load(path, solver=solver)
-    except FileNotFoundError:
-        pass  # on every rank alike
     while solver.t < STEPS:
         solver.step(*batch(solver.t + 1, x))
         yield
