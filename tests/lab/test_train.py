@@ -263,7 +263,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
     table = tmp_path / "mine.csv"
 
     def write(shift: float) -> None:
-        rows = [f"{number % 7 + shift},{number % 5},{'ab'[number % 2]}" for number in range(60)]
+        rows = [f"{number % 7 + shift},{number % 5},{'abc'[number % 3]}" for number in range(60)]
         table.write_text("\n".join(["p,q,y", *rows]) + "\n")
         load_data.cache_clear()  # as in a process of its own
 
