@@ -110,7 +110,7 @@ class FitBar:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._task is not None:
+        if self._task is not None and self._console.is_terminal:
             self._progress.stop()
 
     def __call__(self, told: FitProgress) -> None:
@@ -130,7 +130,8 @@ class FitBar:
             self._told = now
             share = told.examples / told.total
             left = f"at most {_minutes(told.remaining)} left"
-            self._console.print(f"{told.trial:<12} {share:4.0%}  {text}  {left}  {told.setting}", highlight=False)
+            line = f"{told.trial:<12} {share:4.0%}  {text}  {left}  {told.setting}"
+            self._console.print(line, highlight=False, soft_wrap=True)
 
 
 def _minutes(seconds: float) -> str:

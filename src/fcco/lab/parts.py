@@ -169,6 +169,9 @@ def resolved(config: TrainConfig, objective: OutputObjective) -> TrainConfig:
         if not isinstance(objective, MultiTaskAUC):
             # Blocks are examples, items or groups here, and there are many of them.
             blocks = min(32, objective.num_blocks)
+        if not isinstance(objective, MultiTaskAUC) and config.method == "output-memory":
+            # It draws B1 B2 examples, each for all blocks.
+            blocks = max(1, 256 // config.samples)
     lr = config.lr
     if lr is None and config.optimizer == "sgd":
         lr = 0.1

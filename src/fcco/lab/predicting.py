@@ -96,7 +96,7 @@ def read_new(inputs: Inputs, path: Path) -> New:
 def _from_table(inputs: Inputs, table: Table) -> New:
     assert inputs.encoder is not None
     x = inputs.encoder.transform(table.columns, ignore_extra=True)
-    known = {*inputs.encoder.columns, *inputs.described["target"], *inputs.described["drop"]}
+    known = {*inputs.encoder.columns, *inputs.described["roles"], *inputs.described["drop"]}
     ignored = [name for name in table.columns if name not in known]
     named = {}
     for name in inputs.described["drop"]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import tyro
 
 from fcco.lab.config import Config, FitConfig, TrainConfig, as_values, flag, from_toml, from_values
-from fcco.lab.errors import LabError
+from fcco.lab.errors import LabError, nearest
 from fcco.lab.files import read_json
 
 
@@ -68,25 +68,33 @@ CHOICES = ("method", "objective")
 def train_kind(argv: Sequence[str]) -> type[FitCommand] | type[TrainCommand]:
     """Which of the two a command line means: by its flags, its file, or the run that it resumes."""
     named = named_files(argv)
-    given = _given(argv)
+    given = [(name, flag(name)) for name in _given(argv)]
+    given += [(name, f"{named.config}: {name}") for name in _in_file(named.config)]
     if named.resume is not None:
         chooses = "method" in run_config(named.resume)
     else:
-        chooses = any(name in given for name in CHOICES) or _in_file(named.config)
+        chooses = any(name in CHOICES for name, _ in given)
     kind: type[FitCommand] | type[TrainCommand] = FitCommand
     other: type[FitCommand] | type[TrainCommand] = TrainCommand
     if chooses:
         kind, other = other, kind
     mine = {field.name for field in fields(kind)}
     foreign = {field.name for field in fields(other)} - mine
-    for name in given:
-        if name in foreign and chooses:
-            raise LabError(f"{flag(name)} is for training by the metric alone, without --method and --objective")
-        if name in foreign:
-            raise LabError(
-                f"{flag(name)} is a setting of one method on one objective: name --method or --objective too"
-            )
+    for name, shown in given:
+        _check_name(name, shown, mine, foreign, chooses)
     return kind
+
+
+def _check_name(name: str, shown: str, mine: set[str], foreign: set[str], chooses: bool) -> None:
+    """Refuse a setting that nothing has, or that only the other way of training has."""
+    if name in mine or name.startswith(("help", "tyro")):
+        return
+    if name not in foreign:
+        hint = nearest(flag(name), map(flag, sorted(mine | foreign))).replace("'", "")
+        raise LabError(f"{shown} is an unknown setting{hint}")
+    if chooses:
+        raise LabError(f"{shown} is for training by the metric alone, without --method and --objective")
+    raise LabError(f"{shown} is a setting of one method on one objective: name --method or --objective too")
 
 
 def train_defaults(argv: Sequence[str]) -> FitCommand | TrainCommand:
@@ -153,12 +161,12 @@ def _given(argv: Sequence[str]) -> list[str]:
     return names
 
 
-def _in_file(path: Path | None) -> bool:
-    """Whether a TOML file names a method or an objective; what else is wrong with it is said when it is read."""
+def _in_file(path: Path | None) -> list[str]:
+    """The settings that a TOML file names; what is wrong with the file is said when it is read."""
     if path is None:
-        return False
+        return []
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False
-    return any(name in content for name in CHOICES)
+        return []
+    return [name.replace("-", "_") for name in content]

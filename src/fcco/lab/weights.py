@@ -103,6 +103,7 @@ def describe_inputs(settings: Mapping[str, Any], data: Loaded, config: DataConfi
     encoder = None
     if data.encoder is not None:
         encoder = data.encoder.to_dict()
+    roles = [*config.target, config.query, config.time, config.event, config.group]
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -111,7 +112,7 @@ def describe_inputs(settings: Mapping[str, Any], data: Loaded, config: DataConfi
         "images": data.x_train.dtype == torch.uint8,
         "outputs": list(data.outputs),
         "negative": data.negative,
-        "target": list(config.target),
+        "roles": [name for name in roles if name is not None],
         "drop": list(config.drop),
         "encoder": encoder,
     }
