@@ -92,6 +92,16 @@ class Goal:
             resamples: how many.
             seed: of the draws.
         """
+        values = self.bootstrap(scores, data, resamples=resamples, seed=seed)
+        known = values[~values.isnan()]
+        if known.numel() == 0:
+            return float("nan"), float("nan")
+        ends = torch.tensor([(1.0 - level) / 2.0, (1.0 + level) / 2.0], dtype=torch.float64)
+        low, high = known.quantile(ends).tolist()
+        return low, high
+
+    def bootstrap(self, scores: Tensor, data: Structure, *, resamples: int, seed: int = 0) -> Tensor:
+        """(resamples,) the metric on data drawn anew; one seed, one set of draws, so that differences are paired."""
         scores = scores.detach().cpu()
         units = self._units(data)
         generator = torch.Generator().manual_seed(seed)
@@ -102,13 +112,7 @@ class Goal:
             counts = torch.zeros(len(part), units, dtype=torch.float64)
             counts.scatter_add_(1, drawn, torch.ones_like(counts))
             found.append(self._values(scores, data, counts))
-        values = torch.cat(found)
-        known = values[~values.isnan()]
-        if known.numel() == 0:
-            return float("nan"), float("nan")
-        ends = torch.tensor([(1.0 - level) / 2.0, (1.0 + level) / 2.0], dtype=torch.float64)
-        low, high = known.quantile(ends).tolist()
-        return low, high
+        return torch.cat(found)
 
     def per_label(self, scores: Tensor, data: Structure) -> list[float]:
         """The metric of each label; of data without labels, the one that there is."""

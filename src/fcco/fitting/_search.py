@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,15 +11,18 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fcco.checkpoint import CheckpointError, load, save
+from fcco.data import Points, Structure
+from fcco.data._labelled import TaskLists
 from fcco.fitting._callbacks import Callback, Progress
 from fcco.fitting._recipe import Rung, Setting
 from fcco.fitting._scoring import renew_statistics, score
 from fcco.fitting._trial import Problem, Trial, Weights
 
 CHECKPOINT_SECONDS = 30.0
+RESAMPLES = 200
 
 
 class Stopped(Exception):
@@ -81,6 +85,7 @@ class Search:
         self._saved_at = time.monotonic()
         self._began = time.monotonic()
         self._total = problem.recipe.total_runs(problem.goal) * problem.run_length
+        self._pairs = number_of_pairs(problem.train)
 
     # ------------------------------------------------------------------ the recipe, step by step
 
@@ -102,7 +107,7 @@ class Search:
 
     def _plain_trials(self) -> list[Trial]:
         recipe = self.problem.recipe
-        settings = recipe.plain()
+        settings = recipe.plain_settings()
         rungs = recipe.plain_rungs
         if self.problem.valid is None:
             settings = settings[:1]
@@ -111,13 +116,11 @@ class Search:
 
     def _ranking_trials(self, start: Trial) -> list[Trial]:
         recipe = self.problem.recipe
-        settings = recipe.ranking(self.problem.goal)
-        rungs = recipe.ranking_rungs
+        settings = recipe.ranking_settings(self.problem.goal, self._pairs)
         if self.problem.valid is None:
             settings = settings[:1]
-            rungs = (Rung(1.0, 1),)
-        model = self.network(start)
-        return self._halved("ranking", settings, model, rungs)
+        rungs = (Rung(recipe.ranking_length, len(settings)),)
+        return self._halved("ranking", settings, self.network(start), rungs)
 
     def _halved(
         self, stage: str, settings: tuple[Setting, ...], model: nn.Module, rungs: tuple[Rung, ...]
@@ -160,37 +163,46 @@ class Search:
         assert best.best is not None
         if best.value == float("-inf"):
             raise RuntimeError(f"no trial could be validated: {best.failure}")
-        choice = Choice(best.name, best.setting, best.value, best.best)
-        return self._soup(choice, best)
+        single = Choice(best.name, best.setting, best.value, best.best)
+        average = self._average_of_ranking_trials()
+        if average is None or self._is_clearly_better(single, average):
+            return single
+        return average
 
-    def _soup(self, choice: Choice, best: Trial) -> Choice:
-        """Average the weights of the best trials, one by one, as long as the validation part likes it."""
-        in_it = [best]
-        ranked = sorted(self._valley(), key=lambda trial: -trial.value)
-        for trial in ranked[: self.problem.recipe.soup]:
-            if trial is best:
-                continue
-            wanted = [*in_it, trial]
-            weights = averaged_weights([member.best for member in wanted if member.best is not None])
-            value = self._value(weights)
-            if value > choice.value:
-                names = " and ".join(member.name for member in wanted)
-                choice = Choice(f"average of {names}", best.setting, value, weights)
-                in_it = wanted
-        return choice
+    def _average_of_ranking_trials(self) -> Choice | None:
+        """The mean of their weights; None: fewer than two of them are sound."""
+        ranking = [trial for trial in self.trials.values() if trial.setting.objective != "plain"]
+        sound = [trial for trial in ranking if trial.best is not None and trial.failure is None]
+        if len(sound) < 2:
+            return None
+        weights = averaged_weights([trial.best for trial in sound if trial.best is not None])
+        self._renew_statistics(weights)
+        outputs = self._outputs(weights)
+        assert self.problem.valid is not None
+        value = self.problem.goal.value(outputs, self.problem.valid)
+        names = " ".join(trial.name for trial in sound)
+        return Choice(f"average of {names}", best_of(sound).setting, value, weights)
 
-    def _valley(self) -> list[Trial]:
-        """The trials that began where the best one did, and where they began: averages of others mean nothing."""
-        ranking = [
-            trial for name, trial in self.trials.items() if name.startswith("ranking") and trial.best is not None
-        ]
-        plain = [trial for name, trial in self.trials.items() if name.startswith("plain") and trial.best is not None]
-        return [*ranking, best_of(plain)]
+    def _is_clearly_better(self, one: Choice, other: Choice) -> bool:
+        """Whether it is better on the validation part by more than a standard error of the difference."""
+        goal = self.problem.goal
+        valid = self.problem.valid
+        assert valid is not None
+        if math.isnan(other.value):
+            return True
+        first = goal.bootstrap(self._outputs(one.weights), valid, resamples=RESAMPLES)
+        second = goal.bootstrap(self._outputs(other.weights), valid, resamples=RESAMPLES)
+        difference = first - second
+        known = difference[~difference.isnan()]
+        if known.numel() < 2:
+            return one.value > other.value
+        return one.value - other.value > float(known.std())
 
-    def _value(self, weights: Weights) -> float:
+    def _renew_statistics(self, weights: Weights) -> None:
+        """Give averaged weights the BatchNorm statistics that belong to them."""
         problem = self.problem
         model = self.network(weights)
-        renew_statistics(
+        taken = renew_statistics(
             model,
             problem.train.source,
             examples=16 * problem.batch_size,
@@ -198,10 +210,15 @@ class Search:
             precision=problem.precision,
             seed=0,
         )
-        weights.update({name: value.detach().clone() for name, value in model.state_dict().items()})
+        if taken:
+            weights.update({name: value.detach().clone() for name, value in model.state_dict().items()})
+
+    def _outputs(self, weights: Weights) -> Tensor:
+        """What the network with these weights says of the validation part."""
+        problem = self.problem
         assert problem.valid is not None
-        outputs = score(model, problem.valid.source, precision=problem.precision, num_workers=problem.num_workers)
-        return problem.goal.value(outputs, problem.valid)
+        model = self.network(weights)
+        return score(model, problem.valid.source, precision=problem.precision, num_workers=problem.num_workers)
 
     def network(self, of: Trial | Weights) -> nn.Module:
         """A copy of the model with other weights."""
@@ -262,6 +279,14 @@ def best_of(trials: Iterable[Trial]) -> Trial:
     """The trial with the best value; of equals the first."""
     known = [trial for trial in trials if trial.best is not None]
     return max(known, key=lambda trial: trial.value)
+
+
+def number_of_pairs(data: Structure) -> float:
+    """Pairs of a positive and a negative, over all labels; 0 for data without labels."""
+    if not isinstance(data, Points):
+        return 0.0
+    lists = TaskLists.of(data)
+    return float((lists.positive.count.double() * lists.negative.count.double()).sum())
 
 
 def averaged_weights(parts: list[Weights]) -> Weights:

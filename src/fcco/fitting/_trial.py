@@ -212,7 +212,7 @@ class _Live:
         self.problem = problem
         self.model = copy.deepcopy(start)
         self.model.train()
-        self.objective = make_objective(setting, self.model, problem.train, problem.goal)
+        self.objective = make_objective(setting, self.model, problem.train)
         self._seed = problem.seed * 1000 + number
         torch.manual_seed(self._seed)
         self.solver = Solver(
@@ -304,7 +304,7 @@ def _tensors(model: nn.Module) -> list[Tensor]:
 # ------------------------------------------------------------------ from a setting to what trains
 
 
-def make_objective(setting: Setting, model: nn.Module, data: Structure, goal: Goal) -> OutputObjective:
+def make_objective(setting: Setting, model: nn.Module, data: Structure) -> OutputObjective:
     """The objective of a setting over the data."""
     if setting.objective == "plain":
         return PlainObjective(model, data)
@@ -323,12 +323,11 @@ def make_objective(setting: Setting, model: nn.Module, data: Structure, goal: Go
 
 def _pair_objective(setting: Setting, model: nn.Module, data: Points) -> OutputObjective:
     assert setting.margin is not None
-    assert setting.hardness is not None
     loss = zoo.SquaredHinge(margin=setting.margin)
+    if setting.p is not None:
+        return zoo.PNormPush(model, data, p=setting.p, loss=loss)
+    assert setting.hardness is not None
     square = setting.margin**2
-    if setting.hardness == 0.0:
-        # All negatives alike: the AUC, which is the p-norm push with p = 1.
-        return zoo.PNormPush(model, data, p=1.0, loss=loss)
     positive_temperature = None
     if setting.positive_hardness is not None:
         positive_temperature = square / setting.positive_hardness
@@ -375,7 +374,8 @@ def batch_shape(setting: Setting, data: Structure, batch_size: int) -> tuple[int
     if isinstance(data, Queries | RiskSets):
         return max(1, batch_size // 8), 7
     assert isinstance(data, Points)
-    blocks = max(1, batch_size // 4)
+    # Every block is compared with the whole other class, so few of them keep a step cheap.
+    blocks = max(1, batch_size // 8)
     if data.num_tasks == 1:
         return blocks, batch_size - blocks
     return blocks, max(1, (batch_size - blocks) // min(data.num_tasks, blocks))

@@ -86,6 +86,8 @@ class Columns:
 
 def read_columns(table: Any) -> Columns:
     """The columns of a DataFrame, an array (N, F), a list of rows, a sparse matrix, a tensor or a dict of columns."""
+    if isinstance(table, Columns):
+        return table
     named, pairs = _named_values(table)
     names = []
     columns = []
@@ -104,12 +106,12 @@ def read_columns(table: Any) -> Columns:
 
 def _named_values(table: Any) -> tuple[bool, Iterable[tuple[str, Any]]]:
     """Whether columns have names of their own, and every name with its values."""
+    if hasattr(table, "tocsc"):  # first, since one of scipy's sparse forms is a dict
+        return False, _sparse_columns(table)
     if isinstance(table, Mapping):
         return True, [(str(name), values) for name, values in table.items()]
     if _is_frame(table):
         return True, _frame_columns(table)
-    if hasattr(table, "tocsc"):
-        return False, _sparse_columns(table)
     if isinstance(table, Tensor):
         table = _tensor_array(table)
     if isinstance(table, Sequence) and not isinstance(table, (str, bytes)):
@@ -315,24 +317,27 @@ def _from_times(name: str, array: Array) -> Column:
 def _from_objects(name: str, items: list[Any]) -> Column:
     """A column of Python objects, all of one kind but for those that are missing."""
     missing = np.fromiter((is_missing(item) for item in items), dtype=bool, count=len(items))
-    known = [item for item, gone in zip(items, missing, strict=True) if not gone]
-    if not known:
+    if bool(missing.all()):
         return Column(name, Kind.NUMBER, np.zeros(len(items)), missing)
-    kinds = {_kind_of(item) for item in known}
-    if len(kinds) == 1 and None not in kinds:
-        kind = kinds.pop()
-    else:
-        kind = None
+    kind = _common_kind(items, missing)
     if kind is Kind.NUMBER:
         return _number_column(name, items, missing)
     if kind is Kind.BOOL:
-        values = np.array([bool(item) and not gone for item, gone in zip(items, missing, strict=True)], dtype=bool)
+        values = np.array([not gone and bool(item) for item, gone in zip(items, missing, strict=True)], dtype=bool)
         return Column(name, Kind.BOOL, values, missing)
     if kind is Kind.TIME:
         return _from_times(name, np.array([_moment(item) for item in items], dtype="datetime64[us]"))
     if kind is Kind.STRING:
         return _string_column(name, items, missing)
     raise _mixed(name, items, missing)
+
+
+def _common_kind(items: list[Any], missing: Array) -> Kind | None:
+    """The kind of all values that are there; None: there are several, or one that is no value."""
+    kinds = {_kind_of(item) for item, gone in zip(items, missing, strict=True) if not gone}
+    if len(kinds) == 1:
+        return kinds.pop()
+    return None
 
 
 def _kind_of(item: Any) -> Kind | None:

@@ -20,6 +20,7 @@ from ._numpy import Array, np
 FORMAT = "fcco-table"
 VERSION = 1
 _ID_NAME = re.compile(r"(?i)(row|record|sample|example)?[ _-]?(id|index|uuid|guid|nr|no|number)|unnamed: \d+|.*_id")
+_ALL_BINS = 2048  # of all columns together, about: what a step of a few milliseconds allows
 _FEWEST_ROWS = 20  # below so many rows, distinct values in every row say nothing
 
 
@@ -182,7 +183,7 @@ class TableEncoder:
     def _learn(self, table: Columns) -> None:
         bins = self.bins
         if bins is None:
-            bins = default_bins(table.rows)
+            bins = default_bins(table.rows, len(table.columns))
         min_count = self.min_count
         if min_count is None:
             min_count = default_min_count(table.rows)
@@ -199,9 +200,9 @@ class TableEncoder:
             elif note is None:
                 constant.append(column.name)
         if not learnt:
-            raise TableError(f"no column of the table varies over its {table.rows} row(s) (1 sample says nothing)")
+            raise TableError(f"no column of the table varies over its {table.rows} sample(s)")
         if constant:
-            notes.append(f"left out, since they hold one value alone: {named(constant)}")
+            notes.append(f"left out, since they hold one value or rare strings alone: {named(constant)}")
         self._rows = table.rows
         self._named = table.named
         self._given = tuple(table.names)
@@ -249,9 +250,10 @@ class TableEncoder:
             raise TableError("the encoder has learnt nothing yet: call fit first")
 
 
-def default_bins(rows: int) -> int:
-    """Bins per number: enough rows in each to learn from, at most 16."""
-    return min(max(rows // 50, 2), 16)
+def default_bins(rows: int, columns: int) -> int:
+    """Bins per number: 50 rows in each to learn from, at most 16, and fewer where hundreds of columns have them."""
+    most = min(max(_ALL_BINS // columns, 4), 16)
+    return min(max(rows // 50, 2), most)
 
 
 def default_min_count(rows: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, final
 
 from ._columns import Column, Kind, as_times, level_name
@@ -325,20 +326,27 @@ def _check_learnt(learnt: Learnt) -> None:
     if not isinstance(learnt.name, str) or learnt.kind not in {kind.value for kind in Kind}:
         raise TableError(f"{where} must have a name and a kind, got kind {learnt.kind!r}")
     if isinstance(learnt, Number):
-        reals = [learnt.center, learnt.scale, *learnt.edges]
-        _check_reals(where, reals)
-        increasing = all(low < high for low, high in zip(learnt.edges, learnt.edges[1:], strict=False))
-        if learnt.scale <= 0 or len(learnt.edges) < 2 or not increasing:
-            raise TableError(f"{where} must have a scale > 0 and at least two increasing edges")
+        _check_number(where, learnt)
     elif isinstance(learnt, Flag):
         _check_reals(where, [learnt.low, learnt.high, learnt.fill])
         if not learnt.low < learnt.high:
             raise TableError(f"{where} must have low < high, got {learnt.low} and {learnt.high}")
     elif isinstance(learnt, Levels):
-        if not all(isinstance(level, str) for level in learnt.levels):
-            raise TableError(f"{where} must have strings as levels")
-        if len(set(learnt.levels)) != len(learnt.levels):
-            raise TableError(f"{where} must have each level once")
+        _check_levels(where, learnt)
+
+
+def _check_number(where: str, number: Number) -> None:
+    _check_reals(where, [number.center, number.scale, *number.edges])
+    increasing = all(low < high for low, high in pairwise(number.edges))
+    if number.scale <= 0 or len(number.edges) < 2 or not increasing:
+        raise TableError(f"{where} must have a scale > 0 and at least two increasing edges")
+
+
+def _check_levels(where: str, levels: Levels) -> None:
+    if not all(isinstance(level, str) for level in levels.levels):
+        raise TableError(f"{where} must have strings as levels")
+    if len(set(levels.levels)) != len(levels.levels):
+        raise TableError(f"{where} must have each level once")
 
 
 def _check_reals(where: str, values: list[Any]) -> None:

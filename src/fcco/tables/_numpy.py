@@ -6,7 +6,7 @@ try:
     import numpy as np
     from numpy.typing import NDArray
 except ImportError as error:  # pragma: no cover - numpy is part of the extra
-    raise ImportError("fcco.tables needs numpy: pip install 'fcco[fit]'") from error
+    raise ImportError("fcco.tables needs numpy: pip install 'fcco[sklearn]'") from error
 
 Array = NDArray[Any]
 

@@ -1,0 +1,287 @@
+"""fcco.fit: it learns every metric, chooses by the validation part, and refuses what it cannot take."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.metrics import average_precision_score
+from torch import Tensor, nn
+
+import fcco
+from fcco.fitting import METRICS, Goal, Progress, Recipe
+
+QUICK = Recipe(epochs=4, least_examples=800)
+
+
+def net(features: int = 6, outputs: int = 1) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(features, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, outputs))
+
+
+def rare(size: int = 600, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """A table with about a tenth of positives."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(size, 6, generator=generator)
+    y = (x[:, 0] + x[:, 1] * x[:, 2] + 0.3 * torch.randn(size, generator=generator) > 1.7).long()
+    return x, y
+
+
+def data_for(metric: str) -> Any:
+    x, y = rare()
+    if metric == "ndcg":
+        return fcco.data.Queries(x, torch.arange(len(x)) // 12, y)
+    if metric == "concordance":
+        return fcco.data.RiskSets(x, torch.exp(-x[:, 0]), torch.arange(len(x)) % 3 > 0)
+    if metric == "worst_group":
+        return fcco.data.Groups(x, y, (x[:, 3] > 0).long())
+    return x, y
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_every_metric_is_learned(metric: str) -> None:
+    data = data_for(metric)
+    model = net()
+    before = copy.deepcopy(model.state_dict())
+    result = fcco.fit(model, data, metric, max_fpr=0.6, min_tpr=0.3, recipe=QUICK, progress=False)
+    xv = result.validation.source.take(torch.arange(len(result.validation)))
+    untrained = result.goal.value(model.eval()(xv), result.validation)
+    assert result.value > untrained + 0.02
+    assert result.value >= result.plain_value
+    assert result.interval[0] <= result.value <= result.interval[1]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_the_value_is_that_of_the_returned_model_on_the_validation_part() -> None:
+    x, y = rare()
+    xv, yv = rare(seed=1)
+    result = fcco.fit(net(), (x, y), validation=(xv, yv), recipe=QUICK, progress=False)
+    assert result.value == pytest.approx(average_precision_score(yv, result.predict(xv)), abs=1e-9)
+    assert result.value == pytest.approx(result.evaluate((xv, yv))[0], abs=1e-9)
+    plain = result.plain_model().eval()(xv).detach().squeeze(1)
+    assert result.plain_value == pytest.approx(average_precision_score(yv, plain), abs=1e-9)
+
+
+def test_no_validation_example_is_trained_on() -> None:
+    x, y = rare(300)
+    xv, yv = rare(100, seed=1)
+    seen: set[float] = set()
+
+    class Spy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net()
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.training:
+                seen.update(x[:, 0].tolist())
+            return self.net(x)
+
+    fcco.fit(Spy(), (x, y), validation=(xv, yv), recipe=Recipe(epochs=1, least_examples=1), progress=False)
+    assert seen
+    assert seen <= set(x[:, 0].tolist())
+    assert not seen & set(xv[:, 0].tolist())
+
+
+def test_same_seed_same_model_and_the_callers_randomness_is_left_alone() -> None:
+    x, y = rare(300)
+    quick = Recipe(epochs=2, least_examples=1)
+
+    def run(seed: int) -> Tensor:
+        torch.manual_seed(123)
+        expected = torch.rand(3)
+        torch.manual_seed(123)
+        result = fcco.fit(net(), (x, y), recipe=quick, seed=seed, progress=False)
+        assert torch.equal(torch.rand(3), expected)
+        return result.predict(x)
+
+    first = run(0)
+    assert torch.equal(first, run(0))
+    assert not torch.equal(first, run(1))
+
+
+def test_examples_stay_within_the_budget() -> None:
+    x, y = rare(400)
+    recipe = Recipe(epochs=3, least_examples=1)
+    for metric in METRICS:
+        assert recipe.total_runs(Goal(metric)) <= 12
+    result = fcco.fit(net(), (x, y), "roc_auc", recipe=recipe, progress=False)
+    run = recipe.run_length(320)
+    assert 0 < result.examples <= recipe.total_runs(Goal("roc_auc")) * run + 32 * len(result.trials) * 4
+    assert result.examples == sum(row["examples"] for row in result.trials)
+
+
+def test_labels_classes_and_missing_ones() -> None:
+    x, _ = rare(500)
+    y = torch.stack([(x[:, 0] > 1.0), (x[:, 1] > 1.2)], 1).float()
+    y[::7, 0] = torch.nan
+    result = fcco.fit(net(outputs=2), (x, y), "average_precision", recipe=QUICK, progress=False)
+    assert result.predict(x).shape == (500, 2)
+    assert result.value > 0.6
+    classes = (x[:, 0] > 0).long() + (x[:, 1] > 0.5)
+    result = fcco.fit(net(outputs=3), (x, classes), "roc_auc", recipe=QUICK, progress=False)
+    assert result.value > 0.75
+    assert result.classes == (0, 1, 2)
+
+
+def test_weights_count() -> None:
+    x, y = rare(600)
+    turned = y.clone()
+    turned[300:] = 1 - turned[300:]  # the second half is wrong, and weighs nothing
+    weight = (torch.arange(600) < 300).double()
+    result = fcco.fit(net(), fcco.data.Points(x, turned, weight=weight), "roc_auc", recipe=QUICK, progress=False)
+    xt, yt = rare(500, seed=5)
+    assert result.evaluate((xt, yt))[0] > 0.75
+
+
+def test_a_data_set_with_workers() -> None:
+    x, y = rare(200)
+
+    class Items(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return len(x)
+
+        def __getitem__(self, place: int) -> Tensor:
+            return x[place]
+
+    quick = Recipe(epochs=1, least_examples=1)
+    result = fcco.fit(net(), fcco.data.Points(Items(), y), "roc_auc", recipe=quick, progress=False)
+    again = fcco.fit(net(), (x, y), "roc_auc", recipe=quick, progress=False)
+    assert result.value == pytest.approx(again.value)
+
+
+def test_batch_norm_takes_uniform_statistics() -> None:
+    x, y = rare(400)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
+    result = fcco.fit(model, (x * 5 + 3, y), "roc_auc", recipe=QUICK, progress=False)
+    layer = result.model[1]
+    inputs = result.model[0](x * 5 + 3)
+    assert torch.allclose(layer.running_mean, inputs.mean(0), atol=0.3 * float(inputs.std()))
+    assert result.value > 0.75
+
+
+def test_a_backbone_learns_slowly() -> None:
+    x, y = rare(300)
+    model = net()
+    quick = Recipe(epochs=2, least_examples=1)
+
+    def moved(backbone: nn.Module | None) -> float:
+        result = fcco.fit(model, (x, y), "roc_auc", recipe=quick, backbone=backbone, backbone_lr=1e-6, progress=False)
+        return float((result.model[0].weight - model[0].weight).norm())
+
+    assert moved(model[0]) < 0.02 * moved(None)
+    with pytest.raises(ValueError, match="backbone must be a part of model"):
+        fcco.fit(model, (x, y), backbone=nn.Linear(2, 2), progress=False)
+
+
+def test_frozen_parameters_stay() -> None:
+    x, y = rare(300)
+    model = net()
+    model[0].requires_grad_(False)
+    result = fcco.fit(model, (x, y), "roc_auc", recipe=Recipe(epochs=1, least_examples=1), progress=False)
+    assert torch.equal(result.model[0].weight, model[0].weight)
+    assert not torch.equal(result.model[3].weight, model[3].weight)
+
+
+def test_callbacks_hear_everything_and_may_stop() -> None:
+    x, y = rare(300)
+    heard: list[Progress] = []
+    quick = Recipe(epochs=2, least_examples=1)
+    result = fcco.fit(net(), (x, y), "roc_auc", recipe=quick, callbacks=[heard.append], progress=False)
+    assert len(heard) == len(result.history)
+    assert heard[-1].best >= heard[0].best
+    assert heard[-1].total >= heard[-1].examples
+    calls = []
+
+    def stop(progress: Progress) -> bool:
+        calls.append(progress)
+        return len(calls) == 3
+
+    result = fcco.fit(net(), (x, y), "roc_auc", recipe=quick, callbacks=[stop], progress=False)
+    assert len(calls) == 3
+    assert len(result.history) == 3
+
+
+def test_without_validation_it_trains_the_first_settings() -> None:
+    x, y = rare(600)
+    result = fcco.fit(net(), (x, y), "roc_auc", validation=None, recipe=QUICK, progress=False)
+    assert [row["trial"] for row in result.trials] == ["plain-1", "ranking-1"]
+    assert np.isnan(result.value)
+    xt, yt = rare(500, seed=5)
+    assert result.evaluate((xt, yt))[0] > 0.75
+
+
+# ------------------------------------------------------------------ careless input
+
+
+def test_careless_inputs_work() -> None:
+    x, y = rare(200)
+    quick = Recipe(epochs=1, least_examples=1)
+    frame = pd.DataFrame(x.numpy(), index=range(1000, 800, -1))
+    expected = fcco.fit(net(), (x, y), "roc_auc", recipe=quick, progress=False).predict(x)
+    for given in (
+        (frame, pd.Series(y.numpy(), index=range(5, 205))),
+        (x.numpy().astype(np.float64), y.numpy() * 2 - 1),
+        (x.tolist(), y.tolist()),
+        (x.double(), y == 1),
+    ):
+        found = fcco.fit(net(), given, "roc_auc", recipe=quick, progress=False).predict(x)
+        assert torch.equal(found, expected)
+
+
+def test_a_label_with_three_positives_works() -> None:
+    x, _ = rare(200)
+    y = torch.zeros(200)
+    y[[5, 50, 150]] = 1
+    result = fcco.fit(net(), (x, y), "average_precision", recipe=Recipe(epochs=1, least_examples=1), progress=False)
+    assert 0.0 <= result.value <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("nan", "x must be finite, got nan in row 7, column 2"),
+        ("infinite", "x must be finite, got inf in row 7, column 2"),
+        ("one class", "y must have positives and negatives|must have positives and negatives"),
+        ("two rows", "must have positives and negatives|one part without"),
+        ("two logits", "two classes need one score"),
+        ("not a model", "model must be a torch.nn.Module, got function"),
+        ("share", "validation must be a share in"),
+        ("metric", "metric must be one of"),
+        ("strings", "say which is positive"),
+        ("one array", "data must be"),
+    ],
+)
+def test_what_cannot_work_is_one_sentence(change: str, words: str) -> None:
+    x, y = rare(100)
+    given: Any = (x, y)
+    model: Any = net()
+    options: dict[str, Any] = {"metric": "roc_auc"}
+    if change in ("nan", "infinite"):
+        x = x.clone()
+        x[7, 2] = float(change if change == "nan" else "inf")
+        given = (x, y)
+    elif change == "one class":
+        given = (x, torch.zeros(100))
+    elif change == "two rows":
+        given = (x[:2], torch.tensor([0, 1]))
+    elif change == "two logits":
+        model = net(outputs=2)
+    elif change == "not a model":
+        model = net
+    elif change == "share":
+        options["validation"] = 1.5
+    elif change == "metric":
+        options["metric"] = "f1"
+    elif change == "strings":
+        given = (x, ["yes" if label else "no" for label in y])
+    elif change == "one array":
+        given = x
+    with pytest.raises((ValueError, TypeError), match=words) as caught:
+        fcco.fit(model, given, progress=False, **options)
+    assert "\n" not in str(caught.value)

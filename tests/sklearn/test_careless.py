@@ -1,0 +1,106 @@
+"""Careless inputs work, or are one clear sentence that names row and column."""
+
+import numpy as np
+import pandas
+import pytest
+
+from fcco.sklearn import RankingClassifier
+from fcco.tables import TableWarning
+
+FEW = "ignore:too few rows to set some aside"
+
+
+def fit(X, y, validation=None):
+    return RankingClassifier(epochs=1, random_state=0, validation=validation).fit(X, y)
+
+
+def rows(count=40):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(count, 3))
+    return X, (np.arange(count) % 2)
+
+
+def test_lists():
+    X, y = rows()
+    assert fit(X.tolist(), y.tolist()).predict(X.tolist()).shape == (40,)
+
+
+def test_float64_and_missing_cells():
+    X, y = rows()
+    X[3, 1] = np.nan
+    assert np.isfinite(fit(X, y).decision_function(X)).all()
+
+
+@pytest.mark.filterwarnings(FEW, "ignore:left out")
+def test_two_rows():
+    assert fit([[0.0, "a"], [1.0, "b"]], ["no", "yes"], validation=0.2).predict([[0.5, "a"]]).shape == (1,)
+
+
+@pytest.mark.filterwarnings(FEW)
+def test_a_label_with_three_positives():
+    X, _ = rows(200)
+    y = np.zeros(200)
+    y[[5, 60, 111]] = 1
+    model = fit(X, y, validation=0.2)
+    assert model.predict_proba(X)[:, 1].mean() < 0.2
+
+
+def test_a_class_with_three_rows_among_others():
+    X, y = rows(120)
+    y = y.copy()
+    y[:3] = 2
+    assert fit(X, y, validation=0.2).predict_proba(X).shape == (120, 3)
+
+
+def test_a_column_of_one_value():
+    X, y = rows()
+    X[:, 2] = 7.0
+    with pytest.warns(TableWarning, match="one value or rare strings alone: column 'x2'"):
+        fit(X, y)
+
+
+def test_a_column_twice():
+    X, y = rows()
+    table = pandas.DataFrame(X, columns=["a", "y", "y"])
+    with pytest.raises(ValueError, match="'y' is there twice"):
+        fit(table, y)
+
+
+def test_too_few_rows_to_choose_by():
+    X, y = rows(12)
+    with pytest.warns(UserWarning, match="too few rows to set some aside"):
+        fit(X, y, validation=0.2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X, y: (np.where(X > 2.0, np.inf, X), y), r"column 'x\d' has inf in row \d+"),
+        (lambda X, y: (X, y[:-1]), "inconsistent numbers of samples"),
+        (lambda X, y: (X, np.zeros(40)), "y must have two classes or more, got one class alone"),
+        (lambda X, y: (X, X[:, 0]), "Unknown label type"),
+        (lambda X, y: (X, np.full(40, np.nan)), "got none that is not missing"),
+        (lambda X, y: (X, None), "requires y to be passed"),
+        (lambda X, y: (X, np.stack([y, y + 1], 1)), "y must hold 0, 1 or NaN .*, got 2.0 in row 1, column 1"),
+        (lambda X, y: (X[:, 0], y), "Reshape your data"),
+        (lambda X, y: (np.ones_like(X), y), r"no column of the table varies over its 40 sample\(s\)"),
+    ],
+)
+def test_one_sentence(change, message):
+    X, y = change(*rows())
+    with pytest.raises(ValueError, match=message):
+        fit(X, y)
+
+
+def test_a_cell_that_is_no_value():
+    X, y = rows()
+    X = X.astype(object)
+    X[4, 2] = "?"
+    with pytest.raises(TypeError, match=r"column 'x2' must hold one kind of value, got .* in row 0 and '\?' in row 4"):
+        fit(X, y)
+
+
+def test_weights_that_leave_one_class():
+    X, y = rows()
+    with pytest.raises(ValueError, match="got one class"):
+        RankingClassifier().fit(X, y, sample_weight=y.astype(float))
