@@ -13,9 +13,11 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor, nn
 
 import fcco
-from fcco.fitting import METRICS, Goal, Progress, Recipe
+from fcco.fitting import METRICS, Goal, Progress, Recipe, Setting
 
-QUICK = Recipe(epochs=4, least_examples=800)
+PLAIN = (Setting("plain", 1e-2, 0.1), Setting("plain", 3e-3, 1.0))
+QUICK = Recipe(epochs=8, least_examples=1, checks=4, plain=PLAIN)
+TINY = Recipe(epochs=1, least_examples=1, checks=2, plain=PLAIN)
 
 
 def net(features: int = 6, outputs: int = 1) -> nn.Module:
@@ -50,7 +52,7 @@ def test_every_metric_is_learned(metric: str) -> None:
     result = fcco.fit(model, data, metric, max_fpr=0.6, min_tpr=0.3, recipe=QUICK, progress=False)
     xv = result.validation.source.take(torch.arange(len(result.validation)))
     untrained = result.goal.value(model.eval()(xv), result.validation)
-    assert result.value > untrained + 0.02
+    assert result.value > untrained + 0.01
     assert result.value >= result.plain_value
     assert result.interval[0] <= result.value <= result.interval[1]
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -81,7 +83,7 @@ def test_no_validation_example_is_trained_on() -> None:
                 seen.update(x[:, 0].tolist())
             return self.net(x)
 
-    fcco.fit(Spy(), (x, y), validation=(xv, yv), recipe=Recipe(epochs=1, least_examples=1), progress=False)
+    fcco.fit(Spy(), (x, y), validation=(xv, yv), recipe=TINY, progress=False)
     assert seen
     assert seen <= set(x[:, 0].tolist())
     assert not seen & set(xv[:, 0].tolist())
@@ -89,13 +91,13 @@ def test_no_validation_example_is_trained_on() -> None:
 
 def test_same_seed_same_model_and_the_callers_randomness_is_left_alone() -> None:
     x, y = rare(300)
-    quick = Recipe(epochs=2, least_examples=1)
 
     def run(seed: int) -> Tensor:
+        model = net()
         torch.manual_seed(123)
         expected = torch.rand(3)
         torch.manual_seed(123)
-        result = fcco.fit(net(), (x, y), recipe=quick, seed=seed, progress=False)
+        result = fcco.fit(model, (x, y), recipe=TINY, seed=seed, progress=False)
         assert torch.equal(torch.rand(3), expected)
         return result.predict(x)
 
@@ -106,12 +108,13 @@ def test_same_seed_same_model_and_the_callers_randomness_is_left_alone() -> None
 
 def test_examples_stay_within_the_budget() -> None:
     x, y = rare(400)
-    recipe = Recipe(epochs=3, least_examples=1)
+    recipe = Recipe(epochs=3, least_examples=1, checks=4, plain=PLAIN)
     for metric in METRICS:
         assert recipe.total_runs(Goal(metric)) <= 12
     result = fcco.fit(net(), (x, y), "roc_auc", recipe=recipe, progress=False)
     run = recipe.run_length(320)
-    assert 0 < result.examples <= recipe.total_runs(Goal("roc_auc")) * run + 32 * len(result.trials) * 4
+    slack = 64 * len(result.trials) * 4  # a trial goes on to the end of a step
+    assert 0 < result.examples <= recipe.total_runs(Goal("roc_auc")) * run + slack
     assert result.examples == sum(row["examples"] for row in result.trials)
 
 
@@ -148,10 +151,10 @@ def test_a_data_set_with_workers() -> None:
         def __getitem__(self, place: int) -> Tensor:
             return x[place]
 
-    quick = Recipe(epochs=1, least_examples=1)
-    result = fcco.fit(net(), fcco.data.Points(Items(), y), "roc_auc", recipe=quick, progress=False)
-    again = fcco.fit(net(), (x, y), "roc_auc", recipe=quick, progress=False)
-    assert result.value == pytest.approx(again.value)
+    alone = fcco.fit(net(), fcco.data.Points(Items(), y), "roc_auc", recipe=TINY, progress=False)
+    helped = fcco.fit(net(), fcco.data.Points(Items(), y), "roc_auc", recipe=TINY, num_workers=1, progress=False)
+    assert helped.history == alone.history
+    assert torch.equal(helped.predict(x), alone.predict(Items()))
 
 
 def test_batch_norm_takes_uniform_statistics() -> None:
@@ -160,19 +163,18 @@ def test_batch_norm_takes_uniform_statistics() -> None:
     model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
     result = fcco.fit(model, (x * 5 + 3, y), "roc_auc", recipe=QUICK, progress=False)
     layer = result.model[1]
-    inputs = result.model[0](x * 5 + 3)
+    inputs = result.model[0](x * 5 + 3).detach()
     assert torch.allclose(layer.running_mean, inputs.mean(0), atol=0.3 * float(inputs.std()))
-    assert result.value > 0.75
+    assert result.value > 0.6
 
 
 def test_a_backbone_learns_slowly() -> None:
     x, y = rare(300)
     model = net()
-    quick = Recipe(epochs=2, least_examples=1)
 
     def moved(backbone: nn.Module | None) -> float:
-        result = fcco.fit(model, (x, y), "roc_auc", recipe=quick, backbone=backbone, backbone_lr=1e-6, progress=False)
-        return float((result.model[0].weight - model[0].weight).norm())
+        result = fcco.fit(model, (x, y), "roc_auc", recipe=TINY, backbone=backbone, backbone_lr=1e-6, progress=False)
+        return float((result.model[0].weight - model[0].weight).detach().norm())
 
     assert moved(model[0]) < 0.02 * moved(None)
     with pytest.raises(ValueError, match="backbone must be a part of model"):
@@ -183,7 +185,7 @@ def test_frozen_parameters_stay() -> None:
     x, y = rare(300)
     model = net()
     model[0].requires_grad_(False)
-    result = fcco.fit(model, (x, y), "roc_auc", recipe=Recipe(epochs=1, least_examples=1), progress=False)
+    result = fcco.fit(model, (x, y), "roc_auc", recipe=TINY, progress=False)
     assert torch.equal(result.model[0].weight, model[0].weight)
     assert not torch.equal(result.model[3].weight, model[3].weight)
 
@@ -191,8 +193,7 @@ def test_frozen_parameters_stay() -> None:
 def test_callbacks_hear_everything_and_may_stop() -> None:
     x, y = rare(300)
     heard: list[Progress] = []
-    quick = Recipe(epochs=2, least_examples=1)
-    result = fcco.fit(net(), (x, y), "roc_auc", recipe=quick, callbacks=[heard.append], progress=False)
+    result = fcco.fit(net(), (x, y), "roc_auc", recipe=TINY, callbacks=[heard.append], progress=False)
     assert len(heard) == len(result.history)
     assert heard[-1].best >= heard[0].best
     assert heard[-1].total >= heard[-1].examples
@@ -202,7 +203,7 @@ def test_callbacks_hear_everything_and_may_stop() -> None:
         calls.append(progress)
         return len(calls) == 3
 
-    result = fcco.fit(net(), (x, y), "roc_auc", recipe=quick, callbacks=[stop], progress=False)
+    result = fcco.fit(net(), (x, y), "roc_auc", recipe=TINY, callbacks=[stop], progress=False)
     assert len(calls) == 3
     assert len(result.history) == 3
 
@@ -221,16 +222,15 @@ def test_without_validation_it_trains_the_first_settings() -> None:
 
 def test_careless_inputs_work() -> None:
     x, y = rare(200)
-    quick = Recipe(epochs=1, least_examples=1)
     frame = pd.DataFrame(x.numpy(), index=range(1000, 800, -1))
-    expected = fcco.fit(net(), (x, y), "roc_auc", recipe=quick, progress=False).predict(x)
+    expected = fcco.fit(net(), (x, y), "roc_auc", recipe=TINY, progress=False).predict(x)
     for given in (
         (frame, pd.Series(y.numpy(), index=range(5, 205))),
         (x.numpy().astype(np.float64), y.numpy() * 2 - 1),
         (x.tolist(), y.tolist()),
         (x.double(), y == 1),
     ):
-        found = fcco.fit(net(), given, "roc_auc", recipe=quick, progress=False).predict(x)
+        found = fcco.fit(net(), given, "roc_auc", recipe=TINY, progress=False).predict(x)
         assert torch.equal(found, expected)
 
 
@@ -238,7 +238,7 @@ def test_a_label_with_three_positives_works() -> None:
     x, _ = rare(200)
     y = torch.zeros(200)
     y[[5, 50, 150]] = 1
-    result = fcco.fit(net(), (x, y), "average_precision", recipe=Recipe(epochs=1, least_examples=1), progress=False)
+    result = fcco.fit(net(), (x, y), "average_precision", recipe=TINY, progress=False)
     assert 0.0 <= result.value <= 1.0
 
 

@@ -12,10 +12,12 @@ from sklearn.isotonic import IsotonicRegression
 from torch import Tensor, nn
 
 import fcco
-from fcco.fitting import FitResult, Recipe, load_result
+from fcco.fitting import FitResult, Recipe, Setting, load_result
 from fcco.fitting._calibration import Calibration, calibrated
 
-QUICK = Recipe(epochs=4, least_examples=1)
+PLAIN = (Setting("plain", 1e-2, 0.1), Setting("plain", 3e-3, 1.0))
+QUICK = Recipe(epochs=6, least_examples=1, checks=4, plain=PLAIN)
+TINY = Recipe(epochs=1, least_examples=1, checks=2, plain=PLAIN)
 
 
 def net(outputs: int = 1) -> nn.Module:
@@ -69,7 +71,7 @@ def test_class_probabilities_add_up_to_one() -> None:
 
 
 def test_probabilities_need_calibration() -> None:
-    fresh = fcco.fit(net(), rare(200), recipe=Recipe(epochs=1, least_examples=1), progress=False)
+    fresh = fcco.fit(net(), rare(200), recipe=TINY, progress=False)
     with pytest.raises(RuntimeError, match="calibrate"):
         fresh.predict_proba(rare(5)[0])
     with pytest.raises(ValueError, match="isotonic"):

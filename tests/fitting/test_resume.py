@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 import fcco
-from fcco.fitting import Progress, Recipe
+from fcco.fitting import Progress, Recipe, Setting
 
-QUICK = Recipe(epochs=3, least_examples=1)
+PLAIN = (Setting("plain", 1e-2, 0.1), Setting("plain", 3e-3, 1.0))
+QUICK = Recipe(epochs=3, least_examples=1, checks=6, plain=PLAIN)
 
 
 def net() -> nn.Module:
@@ -41,7 +42,7 @@ class Interrupt:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize("at", [1, 9, 40])
+@pytest.mark.parametrize("at", [1, 9, 17])
 def test_interrupted_fits_go_on_bit_for_bit(tmp_path: Path, at: int) -> None:
     options: dict[str, Any] = {"metric": "average_precision", "recipe": QUICK, "progress": False}
     whole = fcco.fit(net(), rare(), **options)
@@ -72,7 +73,7 @@ def test_a_finished_fit_is_not_trained_again(tmp_path: Path) -> None:
         ({"metric": "roc_auc"}, "another metric"),
         ({"seed": 1}, "another"),
         ({"batch_size": 16}, "another batch_size"),
-        ({"recipe": Recipe(epochs=4, least_examples=1)}, "another recipe"),
+        ({"recipe": Recipe(epochs=4, least_examples=1, checks=6, plain=PLAIN)}, "another recipe"),
     ],
 )
 def test_a_checkpoint_of_another_fit_is_refused(tmp_path: Path, change: dict[str, Any], words: str) -> None:

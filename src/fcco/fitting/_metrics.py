@@ -114,7 +114,7 @@ def _discounted(scores: Tensor, gain: Tensor, query: Tensor, k: int | None) -> T
     count = query.bincount()  # (Q,)
     start = count.cumsum(0) - count
     place = torch.arange(of.shape[0], device=of.device) - start[of]
-    worth = gain[order] / torch.log2(place + 2.0)
+    worth = gain[order] / torch.log2(place.double() + 2.0)
     if k is not None:
         worth = torch.where(place < k, worth, 0.0)
     return worth.new_zeros(count.shape[0]).index_add_(0, of, worth)

@@ -246,7 +246,7 @@ class Search:
             trial=trial.name,
             setting=trial.setting.describe(),
             examples=self.examples,
-            total=round(self._total),
+            total=max(round(self._total), self.examples),  # a trial goes on to the end of a step
             value=trial.checks[-1].value if trial.checks else float("nan"),
             best=max(other.value for other in self.trials.values()),
             loss=trial.checks[-1].loss if trial.checks else float("nan"),

@@ -21,6 +21,7 @@ from fcco.objectives import OutputObjective
 from fcco.solver import NonFiniteError, Solver
 
 Weights = dict[str, Tensor]
+MANY = 256  # reports that are kept before their estimates are read
 
 
 @final
@@ -110,9 +111,10 @@ class Trial:
             stepped: called after each step with how many examples it took.
         """
         every = max(1, self.problem.run_length // self.problem.recipe.checks)
-        while self.seen < until and not self.is_done:
+        # Counted from the last check: an interrupt may have come between the last step and its check.
+        while self._checked_at < until and not self.is_done:
             live = self._alive()
-            goal = min((self.seen // every + 1) * every, until)
+            goal = min((self._checked_at // every + 1) * every, until)
             try:
                 self._steps(live, goal, stepped)
                 self._check(live)
@@ -145,6 +147,13 @@ class Trial:
         self.checks.append(Check(self.seen, value, live.mean_loss()))
         if is_best or self.best is None:
             self.best = {key: entry.detach().clone() for key, entry in averaged.state_dict().items()}
+
+    @property
+    def _checked_at(self) -> int:
+        """Examples seen at the last check."""
+        if not self.checks:
+            return 0
+        return self.checks[-1].examples
 
     @property
     def value(self) -> float:
@@ -225,7 +234,9 @@ class _Live:
         self._averaged_steps = 0
         steps_per_run = max(1, problem.run_length // self.loader.batch_size)
         self._horizon = max(10.0, problem.recipe.average_share * steps_per_run)
-        self._reports: list[Any] = []
+        self._reports: list[Any] = []  # of steps whose estimates were not read yet: that would wait for the device
+        self._loss_total = 0.0
+        self._loss_steps = 0
 
     def _endless(self) -> Iterator[Batch]:
         while True:
@@ -236,8 +247,8 @@ class _Live:
         batch = next(self._batches)
         with in_precision(self.solver.device, self.problem.precision):
             self._reports.append(self.solver.step(batch))
-        if len(self._reports) > 256:
-            self._reports = self._reports[-128:]
+        if len(self._reports) >= MANY:
+            self._read_reports()
         self._move_average()
         return self.loader.batch_size
 
@@ -273,16 +284,27 @@ class _Live:
         """A copy of the averaged weights as they are."""
         return {key: entry.detach().clone() for key, entry in self._average.state_dict().items()}
 
-    def mean_loss(self) -> float:
-        """The mean estimate of the objective over the last steps; NaN: there is none."""
-        estimates = [report.f.mean() for report in self._reports if report.f is not None]
+    def _read_reports(self) -> None:
+        for report in self._reports:
+            if report.f is not None:
+                self._loss_total += float(report.f.mean())
+                self._loss_steps += 1
         self._reports = []
-        if not estimates:
+
+    def mean_loss(self) -> float:
+        """The mean estimate of the objective since the last call; NaN: there is none."""
+        self._read_reports()
+        if self._loss_steps == 0:
             return float("nan")
-        return float(torch.stack(estimates).mean())
+        mean = self._loss_total / self._loss_steps
+        self._loss_total = 0.0
+        self._loss_steps = 0
+        return mean
 
     def state_dict(self) -> dict[str, Any]:
+        self._read_reports()
         return {
+            "losses": [self._loss_total, self._loss_steps],
             "solver": self.solver.state_dict(),
             "loader": self.loader.state_dict(),
             "average": {key: entry.detach().clone() for key, entry in self._average.state_dict().items()},
@@ -294,6 +316,8 @@ class _Live:
         self.loader.load_state_dict(state["loader"])
         self._average.load_state_dict(state["average"])
         self._averaged_steps = state["averaged_steps"]
+        self._loss_total, self._loss_steps = state["losses"]
+        self._reports = []
         self._batches = self._endless()
 
 
