@@ -171,7 +171,7 @@ def _from_table(path: Path, config: DataConfig) -> Loaded:
     sha256 = digests(path)[1]
     about = (
         f"{path.name}: {train.num_examples} train + {test.num_examples} test rows of {len(roles.columns)} columns, "
-        f"{roles.about}; sha256 {sha256}"
+        f"{roles.about}; user-provided {path.name} (sha256 {sha256})"
     )
     return Loaded(
         name=path.name.split(".")[0],

@@ -70,7 +70,9 @@ def run_sweep(command: SweepCommand, console: Console) -> Sweep:
     console.print(_table(sweep))
     config, value = sweep.best()
     write_aside(out / "best.toml", to_toml(config))
-    console.print(f"best {command.metric} {value:.5g}: fcco train --config {out / 'best.toml'}", soft_wrap=True)
+    console.print(
+        f"best {sweep.field.replace('_', ' ')} {value:.5g}: fcco train --config {out / 'best.toml'}", soft_wrap=True
+    )
     return sweep
 
 
