@@ -341,6 +341,15 @@ def test_flags_that_do_not_fit_the_table(
     assert expected in refusal(capsys, "train", "--dataset", careless(tmp_path), *flags)
 
 
+def test_a_refused_fit_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = careless(tmp_path, y=(np.arange(60) < 2).astype(int))
+    out = tmp_path / "run"
+    assert "must have positives and negatives" in refusal(
+        capsys, "train", "--dataset", table, "--target", "y", "--out", str(out)
+    )
+    assert not out.exists()
+
+
 # ------------------------------------------------------------------ small parts
 
 

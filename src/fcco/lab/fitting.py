@@ -129,7 +129,10 @@ def _fit(
         folder.end("interrupted", "stopped by a signal")
         raise Interrupted(signal.SIGINT, f"stopped, saved; go on with: fcco train --resume {folder.path}") from None
     except LabError as error:
-        folder.end("failed", one_line(error))
+        if folder.checkpoint.exists():
+            folder.end("failed", one_line(error))
+        else:
+            folder.forget()
         raise
     except RuntimeError as error:
         folder.end("diverged", one_line(error))

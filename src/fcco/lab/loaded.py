@@ -104,6 +104,7 @@ def is_table(path: Path, config: DataConfig) -> bool:
     return bool(config.target or config.time)
 
 
+@lru_cache(maxsize=2)
 def load_dataset(name: str, image_size: int | None = None) -> Dataset:
     """A data set by name, or the user's own images or arrays by their path."""
     if name in datasets.NAMES:

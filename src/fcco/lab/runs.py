@@ -83,6 +83,13 @@ class RunFolder:
         if read_json(self.environment).get("data_sha256") != dict(sha256):
             raise LabError(f"the data have been replaced since the run in {self.path} began: their SHA-256 differs")
 
+    def forget(self) -> None:
+        """As if no run had been begun here: for one that was refused before its first step."""
+        for file in (self.config, self.environment, self.status, self.path / ".lock"):
+            file.unlink(missing_ok=True)
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
+
     def release(self) -> None:
         """Let other processes in."""
         if self._lock is not None:
