@@ -24,7 +24,7 @@ LAYERS = (
     ("losses", "fitting"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-ENTRY = ("__init__", "__main__")  # the front door opens onto everything
+ENTRY = ("__init__", "__main__", "_api")  # the front door opens onto everything
 
 
 FORMS = (["memory", "forms"], ["memory", "_table"])  # what objectives name of the memory: below them, not above

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from benchmarks.figures.runs import Row, Run, macro_auroc, marks, rounded, scores, surroundings
 from fcco.lab.config import TrainConfig
 from fcco.lab.datasets import Dataset
-from fcco.lab.parts import load_data
+from fcco.lab.parts import load_data, network_settings
 from fcco.lab.weights import Prepared, network, scaling
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # scores (K, m), classes (K,) -> ()
@@ -29,7 +29,7 @@ def train_baseline(run: Run) -> Row:
     data = load_data(config.dataset)
     torch.manual_seed(config.seed)
     mean, spread = scaling(data.x_train)
-    model = Prepared(network(config, data.in_shape, data.num_classes), mean, spread).to(device)
+    model = Prepared(network(network_settings(config, data.num_classes), data.in_shape), mean, spread).to(device)
     x = data.x_train.to(device)
     y = data.y_train.to(device)
     loss, optimizer = _parts(run, model, data.num_classes, device)

@@ -1,119 +1,27 @@
 """fcco: finite-sum coupled compositional optimization, min_w (1/m) sum_i f_i(g_i(w)), in PyTorch."""
 
-from fcco import data, fitting, losses, memory, methods, objectives
-from fcco._objective import Objective, objective
-from fcco._support.parallel import RankError
-from fcco.checkpoint import CheckpointError, load, save
-from fcco.data import Batch, BlockSampler
-from fcco.fitting import FitResult, fit
-from fcco.methods import (
-    METHODS,
-    Adaptive,
-    LRSchedule,
-    Method,
-    Stage,
-    alexr,
-    bsgd,
-    bspiderboost,
-    convex_mu,
-    estimators,
-    msvr_v1,
-    msvr_v1_sp,
-    msvr_v2,
-    msvr_v2_sp,
-    msvr_v3,
-    output_memory,
-    scent,
-    schedules,
-    soap,
-    sonex,
-    sonx,
-    sox,
-    stages,
-    stages_v2,
-    stages_v3,
-    storm_v1,
-    storm_v2,
-    theorem_constant,
-    trackers,
-    variant_v1,
-    variant_v2,
-    variant_v3,
-)
-from fcco.objectives import smoothed
-from fcco.solver import (
-    CorrectionWarning,
-    Diagnosis,
-    Keep,
-    NonFinite,
-    NonFiniteError,
-    Oracle,
-    Pending,
-    Report,
-    Solver,
-    StageWise,
-)
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "METHODS",
-    "Adaptive",
-    "Batch",
-    "BlockSampler",
-    "CheckpointError",
-    "CorrectionWarning",
-    "Diagnosis",
-    "FitResult",
-    "Keep",
-    "LRSchedule",
-    "Method",
-    "NonFinite",
-    "NonFiniteError",
-    "Objective",
-    "Oracle",
-    "Pending",
-    "RankError",
-    "Report",
-    "Solver",
-    "Stage",
-    "StageWise",
-    "alexr",
-    "bsgd",
-    "bspiderboost",
-    "convex_mu",
-    "data",
-    "estimators",
-    "fit",
-    "fitting",
-    "load",
-    "losses",
-    "memory",
-    "methods",
-    "msvr_v1",
-    "msvr_v1_sp",
-    "msvr_v2",
-    "msvr_v2_sp",
-    "msvr_v3",
-    "objective",
-    "objectives",
-    "output_memory",
-    "save",
-    "scent",
-    "schedules",
-    "smoothed",
-    "soap",
-    "sonex",
-    "sonx",
-    "sox",
-    "stages",
-    "stages_v2",
-    "stages_v3",
-    "storm_v1",
-    "storm_v2",
-    "theorem_constant",
-    "trackers",
-    "variant_v1",
-    "variant_v2",
-    "variant_v3",
-]
+if TYPE_CHECKING:
+    from fcco._api import *  # noqa: F403
+else:
+    # torch takes seconds to load, and `fcco --help` needs none of it: the names come when the first is asked for.
+    def __getattr__(name):
+        if name.startswith("_") and name != "__all__":
+            raise AttributeError(f"module 'fcco' has no attribute {name!r}")
+        import fcco._api as api
+
+        if name == "__all__":
+            return api.__all__
+        if name in api.__all__:
+            globals()[name] = getattr(api, name)
+        if name in globals():  # also a package that was loaded with the others
+            return globals()[name]
+        raise AttributeError(f"module 'fcco' has no attribute {name!r}")
+
+    def __dir__():
+        import fcco._api as api
+
+        return sorted({*globals(), *api.__all__})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import json
 import os
 import signal
@@ -14,12 +15,12 @@ from pathlib import Path
 import pytest
 
 import fcco
-from fcco.lab import reporting, runs
+from fcco.lab import app, reporting, runs, texts
 from fcco.lab.cli import main
-from fcco.lab.config import TrainConfig, as_values, from_toml
-from fcco.lab.training import TrainCommand
+from fcco.lab.config import RATES, RECIPE_NAMES, TrainConfig, as_values, from_toml, recipe_arguments
+from fcco.lab.train_command import TrainCommand
 
-QUICK = ["--hidden", "8", "--samples", "8", "--steps", "3", "--no-tensorboard", "--threads", "1"]
+QUICK = ["--method", "msvr-v2", "--hidden", "8", "--samples", "8", "--steps", "3", "--no-tensorboard", "--threads", "1"]
 TRAIN = ["train", *QUICK]
 
 
@@ -35,34 +36,47 @@ def line(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 2) -> str:
 @pytest.mark.parametrize(("argv", "expected"), [
     (["trian"], "did you mean 'train'?"),
     (["train", "--methd", "sox"], "did you mean --method?"),
-    (["train", "--lr", "fast"], "--lr"),
+    (["train", "--method", "msvr-v2", "--lr", "fast"], "--lr"),
     (["train", "--dataset", "mnits"], "did you mean 'mnist'?"),
     (["train", "--method", "msrv-v2"], "did you mean 'msvr-v2'?"),
     (["train", "--model", "resnet81"], "did you mean 'resnet18'?"),
-    (["train", "--optimizer", "sdg"], "did you mean 'sgd'?"),
-    (["train", "--schedule", "cosin"], "did you mean 'cosine'?"),
+    (["train", "--method", "msvr-v2", "--optimizer", "sdg"], "did you mean 'sgd'?"),
+    (["train", "--method", "msvr-v2", "--schedule", "cosin"], "did you mean 'cosine'?"),
     (["train", "--precision", "fp16"], "fp16"),
+    (["train", "--method", "msvr-v2", "--lr", "-1"], "--lr must be >= 0, got -1"),
+    (["train", "--method", "msvr-v2", "--lr", "nan"], "--lr must be >= 0, got nan"),
+    (["train", "--method", "msvr-v2", "--alpha", "1.5"], "alpha must be in (0, 1], got 1.5"),
+    (["train", "--method", "msvr-v2", "--beta", "0"], "beta must be in (0, 1], got 0"),
     (["train", "--seed", str(2**70)], f"--seed must be below 2^63, got {2**70}"),
     (["train", "--threads", str(2**70)], f"--threads must be below 2^63, got {2**70}"),
-    (["train", "--hidden", "4", str(2**70)], f"--hidden must be below 2^63, got {2**70}"),
-    (["train", "--lr", "-1"], "--lr must be >= 0, got -1"),
-    (["train", "--lr", "nan"], "--lr must be >= 0, got nan"),
-    (["train", "--alpha", "1.5"], "alpha must be in (0, 1], got 1.5"),
-    (["train", "--beta", "0"], "beta must be in (0, 1], got 0"),
+    (["train", "--method", "msvr-v2", "--hidden", "4", str(2**70)], f"--hidden must be below 2^63, got {2**70}"),
     (["train", "--method", "soap", "--alpha", "0.5"], "soap has no alpha"),
     (["train", "--method", "msvr-v3", "--lag", "0"], "lag must be 1"),
-    (["train", "--blocks", "11"], "blocks must be at most 10"),
-    (["train", "--samples", "1"], "samples must be at least 2"),
-    (["train", "--samples", "0"], "--samples must be >= 1"),
-    (["train", "--total-samples", "0"], "--total-samples must be >= 1"),
+    (["train", "--method", "msvr-v2", "--blocks", "11"], "blocks must be at most 10"),
+    (["train", "--method", "msvr-v2", "--samples", "1"], "samples must be at least 2"),
+    (["train", "--method", "msvr-v2", "--samples", "0"], "--samples must be >= 1"),
+    (["train", "--method", "msvr-v2", "--total-samples", "0"], "--total-samples must be >= 1"),
     (["train", "--samples-per-block", "8"], "--samples-per-block"),
     (["train", "--method", "soap", "--nesterov"], "soap has no momentum"),
-    (["train", "--eval-examples", "5"], "--eval-examples 5 are too few"),
+    (["train", "--method", "msvr-v2", "--eval-examples", "5"], "--eval-examples 5 are too few"),
     (["train", "--epochs", "0"], "--epochs must be > 0"),
-    (["train", "--steps", "0"], "--steps must be >= 1"),
+    (["train", "--lr", "0.1"], "--lr is a setting of one method"),
+    (["train", "--method", "sox", "--metric", "roc_auc"], "--metric is for training by the metric"),
+    (["train", "--metric", "rocauc"], "did you mean 'roc_auc'?"),
+    (["train", "--metric", "ndcg"], "--metric ndcg needs --query"),
+    (["train", "--validation", "1"], "--validation must be in (0, 1)"),
+    (["train", "--target", "y"], "--target is for a table"),
+    (["train", "--objective", "PartialAUK"], "did you mean 'PartialAUC'?"),
+    (["train", "--objective", "Cox"], "--objective Cox needs --time --event"),
+    (["train", "--objective", "MultiInstance"], "use it from Python"),
+    (["train", "--method", "sox", "--strength", "2"], "--strength is for --objective GroupDRO"),
+    (["train", "--method", "sox", "--amsgrad"], "--amsgrad is for adam and adaptive"),
+    (["train", "--method", "sox", "--stages", "nowhere.toml"], "nowhere.toml"),
+    (["predict", "nowhere", "new.csv"], "no run in nowhere"),
+    (["train", "--method", "msvr-v2", "--steps", "0"], "--steps must be >= 1"),
     (["train", "--device", "quantum"], "--device quantum"),
     (["train", "--model", "resnet18", "--stem", "large"], "large"),
-    (["train", "--optimizer", "adaptive", "--weight-decay", "-1"], "--weight-decay"),
+    (["train", "--method", "msvr-v2", "--optimizer", "adaptive", "--weight-decay", "-1"], "--weight-decay"),
     (["train", "--config", "nowhere.toml"], "nowhere.toml"),
     (["train", "--resume", "nowhere"], "no run to resume in nowhere"),
     (["demo", "--seeds", "0"], "--seeds must be at least 1, got 0"),
@@ -80,12 +94,13 @@ def test_what_is_wrong_is_said_in_one_line(
 
 
 @pytest.mark.parametrize(("text", "expected"), [
-    ("methd = 'sox'", "unknown setting 'methd' (did you mean 'method'?)"),
-    ("lr = 'fast'", "lr must be a number, got 'fast'"),
-    ("steps = 1.5", "steps must be a whole number, got 1.5"),
-    ("compile = 1", "compile must be true or false, got 1"),
+    ("methd = 'sox'", "methd is an unknown setting (did you mean --method?)"),
+    ("lr = 0.1", "lr is a setting of one method"),
+    ("method = 'sox'\nlr = 'fast'", "lr must be a number, got 'fast'"),
+    ("method = 'sox'\nsteps = 1.5", "steps must be a whole number, got 1.5"),
+    ("method = 'sox'\ncompile = 1", "compile must be true or false, got 1"),
     ("hidden = [8, 'wide']", "hidden must be a list of a whole number"),
-    ("precision = 'fp16'", "precision must be 'fp32' or 'bf16' or 'fp64', got 'fp16'"),
+    ("method = 'sox'\nprecision = 'fp16'", "precision must be 'fp32' or 'bf16' or 'fp64', got 'fp16'"),
     ("lr = ", "is not TOML"),
 ])  # fmt: skip
 def test_a_wrong_file_is_said_in_one_line(
@@ -182,13 +197,52 @@ def test_the_lists(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
     assert "embedded" in capsys.readouterr().out
 
 
-def test_help_lists_every_command_and_completion_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    for argv, expected in (([], "reproduce"), (["--help"], "bench"), (["train", "--help"], "--samples"),
+@pytest.mark.parametrize("argv", [[], ["--help"], ["-h"]])
+def test_help_lists_every_command(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 0
+    shown = capsys.readouterr().out
+    for name in (*app.COMMANDS, *app.HANDED_ON):
+        assert f"\n  {name} " in shown
+    assert set(texts.COMMANDS) == {*app.COMMANDS, *app.HANDED_ON}
+
+
+def test_the_help_of_a_command_and_completion_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv, expected in ((["train", "--help"], "--metric"), (["train", "--method", "sox", "--help"], "--samples"),
+                            (["predict", "--help"], "--out"),
                             (["--tyro-print-completion", "bash"], "complete")):  # fmt: skip
         with pytest.raises(SystemExit) as stopped:
             main(argv)
         assert not stopped.value.code
         assert expected in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["methods"], ["objectives"], ["train", "--help"], ["--version"]])
+def test_help_and_lists_load_nothing_heavy(argv: list[str]) -> None:
+    script = (
+        "import sys; from fcco.lab.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'numpy', 'pandas', 'sklearn', 'optuna', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *argv], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_texts_are_of_the_methods_and_objectives_that_there_are() -> None:
+    assert set(texts.METHODS) == set(fcco.METHODS)
+    for name, text in texts.METHODS.items():
+        taken = [rate for rate in (*RATES, "nesterov") if RECIPE_NAMES.get(rate, rate) in recipe_arguments(name)]
+        assert set(text.rates) == set(taken) - {"lag"}, name
+    ready = {}
+    for name in fcco.objectives.__all__:
+        kind = getattr(fcco.objectives, name)
+        if inspect.isclass(kind) and issubclass(kind, fcco.objectives.OutputObjective):
+            parameters = inspect.signature(kind).parameters
+            if "data" in parameters:
+                ready[name] = parameters["data"].annotation
+    assert {name: text.data for name, text in texts.OBJECTIVES.items()} == ready
 
 
 def test_a_missing_extra_is_one_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from fcco.lab import sweep as sweeping
 from fcco.lab.cli import main
 from fcco.lab.config import TrainConfig
 from fcco.lab.errors import Interrupted, LabError, StorageError
+from fcco.lab.files import read_rows
 from fcco.lab.space import PAPER, Range, points, read_space, trimmed
 from fcco.lab.sweep import Sweep, carry_out, open_sweep, run_name
 
@@ -181,9 +182,22 @@ def test_the_command_leaves_the_best_configuration(tmp_path: Path, capsys: pytes
     out = tmp_path / "sweep"
     argv = ["sweep", "--config", str(tmp_path / "base.toml"), "--space", str(tmp_path / "space.toml")]
     assert main([*argv, "--out", str(out)]) == 0
-    assert "best objective" in capsys.readouterr().out
+    assert "best validation auroc" in capsys.readouterr().out
+    assert "validation = 0.2" in (out / "best.toml").read_text()
     assert main(["train", "--config", str(out / "best.toml"), "--out", str(tmp_path / "run")]) == 0
     assert json.loads((tmp_path / "run" / "config.json").read_text())["lr"] in (0.1, 0.2)
+
+
+def test_a_sweep_chooses_by_the_validation_part(tmp_path: Path) -> None:
+    base = replace(BASE, validation=0.2)
+    sweep = open_sweep(base, {"lr": (0.001, 0.1)}, tmp_path, "auroc")
+    carry_out(sweep, None, SILENT)
+    chosen, value = sweep.best()
+    last = read_rows(tmp_path / "runs" / run_name(chosen) / "metrics.jsonl")[-1]
+    assert value == last["validation_auroc"] != last["auroc"]
+    others = [read_rows(path)[-1]["validation_auroc"] for path in tmp_path.rglob("metrics.jsonl")]
+    assert len(others) == 2
+    assert value == max(others)
 
 
 def test_a_sweep_of_failed_runs_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

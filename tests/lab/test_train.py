@@ -302,7 +302,7 @@ def test_an_unexpected_failure_is_recorded_too(tmp_path: Path, monkeypatch: pyte
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("no luck")
 
-    monkeypatch.setattr(loop, "ranking", broken)
+    monkeypatch.setattr(loop, "judge", broken)
     with pytest.raises(RuntimeError, match="no luck"):
         train(SMALL, tmp_path)
     assert json.loads((tmp_path / "status.json").read_text()) == {

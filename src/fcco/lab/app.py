@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import os
 import re
@@ -10,50 +11,50 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, final
 
-import torch
 import tyro
 from rich.console import Console
 
 from fcco import __version__
-from fcco.checkpoint import CheckpointError
-from fcco.lab import commands
-from fcco.lab.bench import BenchCommand, run_bench
-from fcco.lab.datasets import DataError, DataMissing
-from fcco.lab.demo import DemoConfig, run_demo
-from fcco.lab.errors import Diverged, Interrupted, LabError, in_words, nearest, one_line
-from fcco.lab.reproduce import ReproduceCommand, run_reproduce
-from fcco.lab.sweeping import SweepCommand, run_sweep
-from fcco.lab.training import TrainCommand, file_defaults, run_train, train_defaults
-
-Defaults = Callable[[Sequence[str]], Any]
+from fcco.lab import texts
+from fcco.lab.errors import DataError, DataMissing, Diverged, Interrupted, LabError, in_words, nearest, one_line
 
 
 @final
 @dataclass(frozen=True)
 class Command:
-    """A command: its typed arguments, what it does, and where its defaults come from (a file that a flag names)."""
+    """A command by the names of its parts, which are loaded when it is asked for.
 
-    kind: type
-    run: Callable[[Any, Console], object]
-    defaults: Defaults | None = None
+    Args:
+        kind: "module:class" of its typed arguments; where that is a function, it picks the class by the arguments.
+        run: "module:function" of what it does; or the function.
+        defaults: "module:function" from arguments to defaults (a file that a flag names).
+    """
+
+    kind: str
+    run: str | Callable[[Any, Console], object]
+    defaults: str | None = None
 
 
 COMMANDS: dict[str, Command] = {
-    "demo": Command(DemoConfig, run_demo),
-    "train": Command(TrainCommand, run_train, train_defaults),
-    "sweep": Command(SweepCommand, run_sweep, partial(file_defaults, SweepCommand)),
-    "reproduce": Command(ReproduceCommand, run_reproduce),
-    "report": Command(commands.ReportCommand, commands.run_report),
-    "methods": Command(commands.MethodsCommand, commands.run_methods),
-    "objectives": Command(commands.ObjectivesCommand, commands.run_objectives),
-    "data": Command(commands.DataCommand, commands.run_data),
-    "bench": Command(BenchCommand, run_bench),
+    "train": Command(
+        "fcco.lab.train_command:train_kind", "fcco.lab.training:run_train", "fcco.lab.train_command:train_defaults"
+    ),
+    "predict": Command("fcco.lab.train_command:PredictCommand", "fcco.lab.predicting:run_predict"),
+    "demo": Command("fcco.lab.demo:DemoConfig", "fcco.lab.demo:run_demo"),
+    "data": Command("fcco.lab.commands:DataCommand", "fcco.lab.commands:run_data"),
+    "methods": Command("fcco.lab.commands:MethodsCommand", "fcco.lab.commands:run_methods"),
+    "objectives": Command("fcco.lab.commands:ObjectivesCommand", "fcco.lab.commands:run_objectives"),
+    "report": Command("fcco.lab.commands:ReportCommand", "fcco.lab.commands:run_report"),
+    "sweep": Command(
+        "fcco.lab.sweeping:SweepCommand", "fcco.lab.sweeping:run_sweep", "fcco.lab.sweeping:sweep_defaults"
+    ),
+    "reproduce": Command("fcco.lab.reproduce:ReproduceCommand", "fcco.lab.reproduce:run_reproduce"),
+    "bench": Command("fcco.lab.bench:BenchCommand", "fcco.lab.bench:run_bench"),
 }
 #: These parse their own arguments.
-HANDED_ON: dict[str, Callable[[list[str]], int]] = {"rates": commands.run_rates}
+HANDED_ON: dict[str, str] = {"rates": "fcco.lab.commands:run_rates"}
 
 
 def run(argv: list[str]) -> int:
@@ -63,7 +64,7 @@ def run(argv: list[str]) -> int:
             return _run(argv)
     except DataMissing as error:  # lists the files, one per line
         return _fail(str(error), 2)
-    except (LabError, DataError, CheckpointError) as error:
+    except (LabError, DataError) as error:
         return _fail(one_line(error), 2)
     except Diverged as error:
         return _fail(one_line(error), 3)
@@ -76,17 +77,30 @@ def run(argv: list[str]) -> int:
         return 141
     except OSError as error:
         return _fail(in_words(error), 2)
+    except ValueError as error:
+        if not _is_checkpoint_error(error):
+            raise
+        return _fail(one_line(error), 2)
+
+
+def _is_checkpoint_error(error: Exception) -> bool:
+    from fcco.checkpoint import CheckpointError
+
+    return isinstance(error, CheckpointError)
 
 
 def _run(argv: list[str]) -> int:
-    if not argv:
-        argv = ["--help"]
-    name = argv[0]
+    name = "--help"
+    if argv:
+        name = argv[0]
+    if name in ("--help", "-h"):
+        sys.stdout.write(texts.overview() + "\n")
+        return 0
     if name == "--version":
-        sys.stdout.write(f"fcco {__version__}, torch {torch.__version__}\n")
+        sys.stdout.write(_version())
         return 0
     if name in HANDED_ON:
-        return HANDED_ON[name](argv[1:])
+        return int(loaded(HANDED_ON[name])(argv[1:]))
     if not name.startswith("-") and name not in COMMANDS:
         known = [*COMMANDS, *HANDED_ON]
         raise LabError(f"unknown command {name!r}{nearest(name, known)}; known: {', '.join(known)}")
@@ -94,36 +108,52 @@ def _run(argv: list[str]) -> int:
         name, chosen = _all_commands(argv)
     else:
         chosen = _parsed(name, argv[1:])
-    COMMANDS[name].run(chosen, Console())
+    loaded(COMMANDS[name].run)(chosen, Console())
     return 0
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return f"fcco {__version__}, torch {version('torch')}\n"
+
+
+def loaded(name: Any) -> Any:
+    """What "module:attribute" names."""
+    if not isinstance(name, str):
+        return name
+    module, attribute = name.split(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 def _parsed(name: str, argv: Sequence[str]) -> Any:
     command = COMMANDS[name]
     options: dict[str, Any] = {}
     if command.defaults is not None:
-        options["default"] = command.defaults(argv)
-    return _one_line_errors(lambda: tyro.cli(command.kind, prog=f"fcco {name}", args=argv, **options))
+        options["default"] = loaded(command.defaults)(argv)
+    kind = loaded(command.kind)
+    if not isinstance(kind, type):
+        kind = kind(argv)
+    return _one_line_errors(lambda: tyro.cli(kind, prog=f"fcco {name}", args=argv, **options))
 
 
 def _all_commands(argv: list[str]) -> tuple[str, Any]:
-    """All commands at once: for --help and for shell completion."""
-    handed = {name: _described(function) for name, function in HANDED_ON.items()}
-    kinds: dict[str, Any] = {name: command.kind for name, command in COMMANDS.items()} | handed
-    chosen = _one_line_errors(
-        lambda: tyro.extras.subcommand_cli_from_dict(kinds, prog="fcco", description=DESCRIPTION, args=argv)
-    )
+    """All commands at once: for shell completion."""
+    kinds: dict[str, Any] = {}
+    for name, command in COMMANDS.items():
+        kind = loaded(command.kind)
+        if not isinstance(kind, type):
+            kind = kind([])
+        kinds[name] = kind
+    for name in HANDED_ON:
+        kinds[name] = _described(texts.COMMANDS[name])
+    chosen = _one_line_errors(lambda: tyro.extras.subcommand_cli_from_dict(kinds, prog="fcco", args=argv))
     return next((name for name, kind in kinds.items() if isinstance(chosen, kind)), "demo"), chosen
 
 
-DESCRIPTION = """Finite-sum coupled compositional optimization: train, compare, reproduce.
-
-Shell completion: fcco --tyro-print-completion bash (or zsh, tcsh) prints the script to source."""
-
-
-def _described(function: Callable[[list[str]], int]) -> type:
-    """A stand-in for a command that parses its own arguments, so that the help lists it."""
-    return dataclass(frozen=True)(type("Handed", (), {"__doc__": function.__doc__, "__annotations__": {}}))
+def _described(what: str) -> type:
+    """A stand-in for a command that parses its own arguments, so that completion lists it."""
+    return dataclass(frozen=True)(type("Handed", (), {"__doc__": what, "__annotations__": {}}))
 
 
 def _one_line_errors(parse: Callable[[], Any]) -> Any:

@@ -6,19 +6,17 @@ import importlib
 import inspect
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 
-import fcco
-from fcco.lab import datasets, reporting
-from fcco.lab.config import recipe_arguments
-from fcco.lab.datasets.locate import cache_folder, data_folder, find_npz, find_release
-from fcco.lab.datasets.registry import SPECS, Spec
-from fcco.lab.errors import LabError, pick, refusing
-from fcco.lab.parts import load_data
+from fcco.lab import texts
+from fcco.lab.errors import DataError, LabError, pick, refusing
+
+if TYPE_CHECKING:
+    from fcco.lab.datasets.registry import Spec
 
 
 @dataclass(frozen=True)
@@ -32,44 +30,34 @@ class MethodsCommand:
 def run_methods(command: MethodsCommand, console: Console) -> None:
     """Print the table of methods."""
     if command.name is not None:
-        recipe = fcco.METHODS[pick("method", command.name, fcco.METHODS)]
+        import fcco
+
+        recipe = fcco.METHODS[pick("method", command.name, texts.METHODS)]
         console.print(f"fcco.{recipe.__name__}{inspect.signature(recipe)}", highlight=False, markup=False)
         console.print(inspect.getdoc(recipe) or "", highlight=False, markup=False)
         return
-    table = Table("method", "rates", "lag", "what it is")
-    for name, recipe in fcco.METHODS.items():
-        taken = dict(recipe_arguments(name))
-        lag = taken.pop("lag", None)
-        published = ""
-        if lag is not None:
-            published = str(lag.default)
-        table.add_row(name, ", ".join(taken), published, _first_line(recipe))
+    table = Table("method", "rates", "what it does")
+    for name, text in texts.METHODS.items():
+        table.add_row(name, ", ".join(text.rates), text.what)
     console.print(table)
+    console.print("Use one with `fcco train --method NAME`; `fcco methods NAME` says more of it.", highlight=False)
 
 
 @dataclass(frozen=True)
 class ObjectivesCommand:
-    """The ready objectives."""
+    """The ready objectives, and what each needs to know of a table."""
 
 
 def run_objectives(command: ObjectivesCommand, console: Console) -> None:
     """Print the table of objectives."""
-    table = Table("objective", "data", "what it is")
-    for name in sorted(fcco.objectives.__all__):
-        kind = getattr(fcco.objectives, name)
-        if inspect.isclass(kind) and issubclass(kind, fcco.objectives.OutputObjective) and _takes_data(kind):
-            table.add_row(name, f"fcco.data.{_data_kind(kind)}", _first_line(kind))
+    table = Table("objective", "a table needs", "what it trains for")
+    for name, text in texts.OBJECTIVES.items():
+        table.add_row(name, text.flags or f"in Python: fcco.data.{text.data}", text.what)
     console.print(table)
-
-
-def _takes_data(kind: type) -> bool:
-    """Whether an objective is ready to be used over data."""
-    return "data" in inspect.signature(kind).parameters
-
-
-def _data_kind(kind: type) -> str:
-    """The name of the structure that an objective takes."""
-    return str(inspect.signature(kind).parameters["data"].annotation)
+    console.print(
+        "Use one with `fcco train --objective NAME`. Without it `fcco train` chooses one by the metric.",
+        highlight=False,
+    )
 
 
 @dataclass(frozen=True)
@@ -80,14 +68,24 @@ class DataCommand:
     """One of them, or a path of your own: read it, fetching what is missing, and say what it holds."""
     target: tuple[str, ...] = ()
     """Label column of a table; several columns are several 0/1 labels."""
+    drop: tuple[str, ...] = ()
+    """Columns of a table that are left out."""
+    positive: str | None = None
+    """The class that counts as positive."""
     image_size: int | None = None
     """Images of a folder are brought to this height and width."""
 
 
 def run_data(command: DataCommand, console: Console) -> None:
     """Print the table of data sets, or read one."""
+    from fcco.lab.config import DataConfig
+    from fcco.lab.datasets.registry import SPECS
+    from fcco.lab.loaded import load
+
     if command.name is not None:
-        data = load_data(command.name, command.target, command.image_size)
+        with refusing():
+            data = load(DataConfig(command.name, command.target, command.drop, command.positive,
+                                   image_size=command.image_size))  # fmt: skip
         console.print(str(data), highlight=False, markup=False, soft_wrap=True)
         return
     table = Table("name", "images", "train + test", "tasks", "at hand")
@@ -100,11 +98,13 @@ def run_data(command: DataCommand, console: Console) -> None:
 
 def _at_hand(spec: Spec) -> str:
     """Where a data set's files lie."""
+    from fcco.lab.datasets.locate import cache_folder, data_folder, find_npz, find_release
+
     folders = [folder for folder in (data_folder(None), cache_folder()) if folder is not None]
     try:
         release = find_release(spec, folders)
         npz = find_npz(spec, folders)
-    except datasets.DataError as error:
+    except DataError as error:
         return str(error)
     if release is not None:
         return f"original files in {next(iter(release[1].values())).parent}"
@@ -131,6 +131,8 @@ def run_report(command: ReportCommand, console: Console) -> None:
     """Write a report."""
     if not command.runs:
         raise LabError("name at least one run folder: fcco report RUN...")
+    from fcco.lab import reporting
+
     out = command.out or command.runs[0]
     with refusing():
         page = reporting.write(command.runs, out, title=command.title, note=command.note)
@@ -144,7 +146,3 @@ def run_rates(argv: list[str]) -> int:
     if entry is None:
         raise LabError("this version of fcco has no command for rates; use the module fcco.lab.rates")
     return int(entry(argv) or 0)
-
-
-def _first_line(thing: object) -> str:
-    return (inspect.getdoc(thing) or "").split("\n")[0]

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import fcco
 from fcco.lab.errors import LabError, in_words, nearest, pick
-from fcco.lab.models import NAMES as MODELS
+from fcco.lab.texts import OBJECTIVES
 
 Config = TypeVar("Config")
 
@@ -24,23 +24,84 @@ RATES = ("alpha", "beta", "gamma", "zeta", "theta", "rate", "lag", "period", "im
 RECIPE_NAMES = {"rate": "step"}  # where a recipe's argument has another name than the field here
 
 
+METRICS = ("average_precision", "roc_auc", "partial_auc", "two_way_partial_auc", "ndcg", "concordance", "worst_group")
+
+
 @dataclass(frozen=True)
-class TrainConfig:
-    """Multi-task AUC: data, model, method, optimizer and how long."""
+class DataConfig:
+    """Which data, and what their columns are."""
 
     dataset: str = "digits"
-    """digits, mnist, fashion-mnist, cifar10, cifar100, svhn, stl10; or your own data: a folder of class
-    sub-folders of images, a CSV or Parquet table (with --target), an .npz."""
+    """Your data: a CSV or Parquet table (with --target), a folder of class sub-folders of images, an .npz; or a name:
+    digits, mnist, fashion-mnist, cifar10, cifar100, svhn, stl10."""
     target: tuple[str, ...] = ()
     """Label column of a table; several columns are several 0/1 labels."""
     drop: tuple[str, ...] = ()
-    """Columns of a table that are left out."""
+    """Columns of a table that are left out, such as a row's id."""
     positive: str | None = None
-    """The class of a table's target that counts as positive; None: the larger of two numbers."""
+    """The class that counts as positive, against all others; None: the larger of two numbers, and every class of
+    three or more in turn."""
+    query: str | None = None
+    """Column that says which rows are ranked against each other; --target is then their relevance."""
+    time: str | None = None
+    """Column of times until the event, or until nobody looked any more; with --event, in place of --target."""
+    event: str | None = None
+    """Column that says whether the event was seen (1) or not (0)."""
+    group: str | None = None
+    """Column of groups, of which the worst one counts."""
     image_size: int | None = None
     """Images of a folder are brought to this height and width."""
+
+
+@dataclass(frozen=True)
+class FitConfig(DataConfig):
+    """What `fcco.fit` is told: the data, the metric, the network, and how long."""
+
+    metric: str | None = None
+    """average_precision, roc_auc, partial_auc, two_way_partial_auc; ndcg (with --query), concordance (with --time and
+    --event), worst_group (with --group); None: by the columns that are named, else average_precision."""
+    max_fpr: float = 0.3
+    """Up to which false positive rate the partial AUCs go."""
+    min_tpr: float = 0.7
+    """From which true positive rate on two_way_partial_auc counts."""
+    k: int = 10
+    """How far down each list ndcg looks."""
+    model: str | None = None
+    """linear, mlp, resnet18, resnet34 or densenet121; None: the network for tables, and an MLP for everything else."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Widths of the MLP's hidden layers."""
+    stem: Literal["small", "imagenet"] = "small"
+    """First layers of the convolutional networks."""
+    epochs: float | None = None
+    """Passes over the data in one trial, of which there are about twelve; None: 20, and more where the data are
+    few."""
+    batch_size: int | None = None
+    """Examples per step; None: by the number of rows."""
+    validation: float = 0.2
+    """Share of the training part that chooses among the trials and is not trained on; the test part is apart from
+    it."""
+    calibrate: Literal["auto", "isotonic", "platt", "none"] = "auto"
+    """How scores become probabilities; auto: isotonic with 200 validation positives or more, else platt."""
+    seed: int = 0
+    """Of weights, draws and the validation part."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16: the network runs under autocast."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, ..."""
+    threads: int = 0
+    """CPU threads; 0: one for small networks, torch's own choice for convolutional ones. Bits may depend on it."""
+    tensorboard: bool = False
+    """Write TensorBoard events beside the history."""
+
+
+@dataclass(frozen=True)
+class TrainConfig(DataConfig):
+    """One objective by one method: data, model, method, optimizer and how long."""
+
+    objective: str = "MultiTaskAUC"
+    """A name from `fcco objectives`."""
     model: str = "mlp"
-    """linear, mlp, resnet18, resnet34 or densenet121."""
+    """linear, mlp, resnet18, resnet34 or densenet121; for a table the MLP has embeddings of its columns."""
     hidden: tuple[int, ...] = (256, 256)
     """Widths of the MLP's hidden layers."""
     stem: Literal["small", "imagenet"] = "small"
@@ -61,6 +122,8 @@ class TrainConfig:
     """Step of scent's rate per block; None: the method's default."""
     lag: int | None = None
     """Whether gradients are weighed with the u from before the step (1) or after it (0); None: as published."""
+    stages: Path | None = None
+    """A TOML file of stages, each [[stage]] with steps, lr, alpha and beta; takes the place of lr, alpha and beta."""
     nesterov: bool = False
     """Nesterov's form of the momentum, for methods that have one."""
     period: int | None = None
@@ -73,6 +136,10 @@ class TrainConfig:
     """sgd, adam, nadam, or adaptive (the paper's)."""
     lr: float | None = None
     """Step size; None: 0.1 for sgd, 0.001 else."""
+    amsgrad: bool = False
+    """The largest second moment so far in place of the latest, for adam and adaptive."""
+    keep: Literal["last", "uniform"] = "last"
+    """Which weights are saved: the last ones, or those of a step drawn uniformly over the run, as the theory has it."""
     schedule: str = "constant"
     """constant, cosine, linear, or step (a tenth after half, a hundredth after three quarters)."""
     weight_decay: float = 0.0
@@ -84,13 +151,22 @@ class TrainConfig:
     positive_fraction: float = 0.5
     """Share of positives among them."""
     loss: Literal["squared-hinge", "square"] = "squared-hinge"
-    """Surrogate of the difference of the class means; with square F is the pairwise square loss."""
+    """Surrogate of a difference of scores (MultiTaskAUC: of the class means, where with square F is the pairwise
+    square loss)."""
     margin: float = 1.0
     """The surrogate's margin c."""
+    temperature: float | None = None
+    """Of PartialAUC: small ones mind the hardest negatives; None: 1."""
+    strength: float | None = None
+    """Of GroupDRO's penalty: small ones mind the worst group; None: 1."""
+    embedding: int = 64
+    """Width of NCA's embeddings."""
     trained_centers: bool = True
     """The centres a, b as trained variables (the paper's), or as exact class means."""
+    validation: float = 0.0
+    """Share of the training part that is left out of training and scored beside the test part; sweeps choose by it."""
     epochs: float = 20.0
-    """How long; an epoch draws about N samples."""
+    """How long; an epoch is one pass over the data: as many samples as there are training examples."""
     total_samples: int | None = None
     """How long, in samples drawn, where every full pass of v3 counts m n; overrides epochs."""
     steps: int | None = None
@@ -126,7 +202,10 @@ FREE = frozenset({"checkpoint_seconds", "tensorboard"})
 
 def check(config: TrainConfig) -> TrainConfig:
     """The same configuration, once every name is known and every number is in range."""
+    from fcco.lab.models import NAMES as MODELS
+
     pick("method", config.method, fcco.METHODS)
+    pick("objective", config.objective, OBJECTIVES)
     pick("model", config.model, MODELS)
     pick("optimizer", config.optimizer, OPTIMIZERS)
     pick("schedule", config.schedule, SCHEDULES)
@@ -138,11 +217,14 @@ def check(config: TrainConfig) -> TrainConfig:
         raise LabError(f"{config.method} has no momentum in Nesterov's form")
     for field in fields(config):
         _check_size(field.name, getattr(config, field.name))
+    if config.amsgrad and config.optimizer not in ("adam", "adaptive"):
+        raise LabError(f"--amsgrad is for adam and adaptive, got --optimizer {config.optimizer}")
+    _share("validation", config.validation, with_zero=True)
     for name in ("lr", "margin", "weight_decay"):
         _number(name, getattr(config, name), least=0.0)
-    for name in ("epochs", "radius", "checkpoint_seconds"):
+    for name in ("epochs", "radius", "checkpoint_seconds", "temperature", "strength"):
         _number(name, getattr(config, name), above=0.0)
-    for name in ("blocks", "samples", "total_samples", "steps", "eval_every", "image_size", "period"):
+    for name in ("blocks", "samples", "total_samples", "steps", "eval_every", "image_size", "period", "embedding"):
         _number(name, getattr(config, name), least=1)
     for name in ("eval_examples", "threads"):
         _number(name, getattr(config, name), least=0)
@@ -156,6 +238,36 @@ def _check_size(name: str, value: Any) -> None:
             _check_size(name, item)
     elif isinstance(value, int) and abs(value) >= 2**63:
         raise LabError(f"{flag(name)} must be below 2^63, got {value}")
+
+
+def check_fit(config: FitConfig) -> FitConfig:
+    """The same configuration, once every name is known and every number is in range."""
+    from fcco.lab.models import NAMES as MODELS
+
+    for field in fields(config):
+        _check_size(field.name, getattr(config, field.name))
+    if config.metric is not None:
+        pick("metric", config.metric, METRICS)
+    if config.model is not None:
+        pick("model", config.model, MODELS)
+    _share("validation", config.validation)
+    _share("max_fpr", config.max_fpr)
+    _share("min_tpr", config.min_tpr)
+    _number("epochs", config.epochs, above=0.0)
+    for name in ("k", "batch_size", "image_size"):
+        _number(name, getattr(config, name), least=1)
+    _number("threads", config.threads, least=0)
+    _number("seed", config.seed, least=0)
+    return config
+
+
+def _share(name: str, value: float, *, with_zero: bool = False) -> None:
+    if 0.0 < value < 1.0 or (with_zero and value == 0.0):
+        return
+    bracket = "("
+    if with_zero:
+        bracket = "["
+    raise LabError(f"{flag(name)} must be in {bracket}0, 1), got {value:g}")
 
 
 def _number(name: str, value: float | None, *, least: float | None = None, above: float | None = None) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, final
 
 from rich.console import Console
@@ -16,6 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from fcco.fitting import Progress as FitProgress
 from fcco.lab.evaluate import Row
 from fcco.lab.figure import short
 from fcco.lab.parts import Parts
@@ -33,9 +36,13 @@ def _progress(console: Console, *middle: ProgressColumn) -> Progress:
     )
 
 
-def figures(objective: float, auroc: float) -> str:
+def figures(row: Mapping[str, Any]) -> str:
     """The latest evaluation in few characters."""
-    return f"F {objective:.4f}  AUROC {auroc:.4f}"
+    text = f"F {row['objective']:.4f}"
+    for name, title in (("auroc", "AUROC"), ("ap", "AP"), ("metric", "metric")):
+        if row.get(name) is not None:
+            text += f"  {title} {row[name]:.4f}"
+    return text
 
 
 @final
@@ -66,7 +73,7 @@ class Live:
         self._console.print(str(parts.data), highlight=False, soft_wrap=True)
         text = ""
         if rows:
-            text = figures(rows[-1]["objective"], rows[-1]["auroc"])
+            text = figures(rows[-1])
         self._task = self._progress.add_task(
             parts.config.method, total=parts.total_steps, completed=self._first, speed="", figures=text
         )
@@ -81,11 +88,60 @@ class Live:
         self._progress.update(self._task, completed=step, speed=f"{short(round(speed))} samples/s")
 
     def evaluated(self, row: Row) -> None:
-        text = figures(row.objective, row.auroc)
+        text = figures(asdict(row))
         if self._task is not None:
             self._progress.update(self._task, completed=row.step, figures=text)
         if not self._console.is_terminal:
             self._console.print(f"step {row.step}  samples {short(row.samples)}  {text}", highlight=False)
+
+
+@final
+class FitBar:
+    """One fit: how far it is, the trial that is under way, the best so far, and the time left."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = _progress(console)
+        self._task: TaskID | None = None
+        self._trial = ""
+        self._told = float("-inf")
+
+    def __enter__(self) -> FitBar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._task is not None and self._console.is_terminal:
+            self._progress.stop()
+
+    def __call__(self, told: FitProgress) -> None:
+        """After a look at the validation part."""
+        text = f"{told.value:.4f}, best {told.best:.4f}"
+        if self._task is None:
+            self._task = self._progress.add_task(told.trial, total=told.total, figures=text)
+            if self._console.is_terminal:
+                self._progress.start()
+        self._progress.update(self._task, description=told.trial, completed=told.examples, figures=text)
+        if self._console.is_terminal:
+            return
+        now = time.monotonic()
+        # In a log a line per trial, and one now and then in a long trial.
+        if told.trial != self._trial or now - self._told > 30.0:
+            self._trial = told.trial
+            self._told = now
+            share = told.examples / told.total
+            left = f"at most {_minutes(told.remaining)} left"
+            line = f"{told.trial:<12} {share:4.0%}  {text}  {left}  {told.setting}"
+            self._console.print(line, highlight=False, soft_wrap=True)
+
+
+def _minutes(seconds: float) -> str:
+    """
+    >>> _minutes(75.2)
+    '1:15'
+    """
+    if seconds == float("inf"):
+        return "-:--"
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 @final
@@ -126,4 +182,4 @@ class Bar:
 
     def evaluated(self, row: Row) -> None:
         done = self._done + row.step / self._total
-        self._progress.update(self._task, completed=done, figures=figures(row.objective, row.auroc))
+        self._progress.update(self._task, completed=done, figures=figures(asdict(row)))

@@ -8,11 +8,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fcco.lab.datasets.errors import DataMissing
-
 
 class LabError(Exception):
     """Something that the user can mend; its message is one line."""
+
+
+class DataError(ValueError):
+    """A file, an array or a label is not what it should be; the message names it."""
+
+
+class DataMissing(DataError):
+    """The files of a data set are nowhere at hand; the message says which, and where to put them."""
 
 
 class StorageError(LabError):

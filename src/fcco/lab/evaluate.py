@@ -9,6 +9,9 @@ import torch
 from torch import Tensor, nn
 from torchmetrics.functional.classification import multilabel_auroc, multilabel_average_precision
 
+from fcco.data import Groups, Queries, RiskSets, Structure, Tasks
+from fcco.fitting import Goal
+
 
 @final
 @dataclass(frozen=True)
@@ -22,7 +25,9 @@ class Row:
         evaluations: examples that went through the network; tasks that share their images share these.
         seconds: spent on steps; evaluations and checkpoints do not count.
         objective: F, exact over the training data (over ``eval_examples`` of them where asked).
-        auroc, ap: macro averages over the tasks, on the test data.
+        auroc, ap: macro averages over the tasks, on the test part; of one label they are those of its positives.
+        metric: on the test part NDCG@10, the concordance, or the worst group's accuracy, where the data are for one.
+        validation_auroc, validation_ap, validation_metric: the same on the validation part, where there is one.
         tracking_error: root mean square over the tasks visited of ||u_i - g_i(w)||.
         gradient_norm: ||grad F||, where asked for.
         loss_estimate: mean of the steps' own estimates of F since the evaluation before.
@@ -36,11 +41,15 @@ class Row:
     evaluations: int
     seconds: float
     objective: float
-    auroc: float
-    ap: float
+    auroc: float | None
+    ap: float | None
     tracking_error: float | None
     gradient_norm: float | None
     loss_estimate: float | None
+    metric: float | None = None
+    validation_auroc: float | None = None
+    validation_ap: float | None = None
+    validation_metric: float | None = None
 
 
 @torch.no_grad()
@@ -51,6 +60,30 @@ def scores(model: nn.Module, x: Tensor, chunk: int = 2048) -> Tensor:
         return torch.cat([model(part) for part in x.split(chunk)])
     finally:
         model.train()
+
+
+class Judged(NamedTuple):
+    """What scores are worth on a part of the data; None: it is not what the data are for."""
+
+    auroc: float | None
+    ap: float | None
+    metric: float | None
+
+
+def judge(h: Tensor, data: Structure) -> Judged:
+    """AUROC and AP of labels, NDCG@10 of queries, the concordance of times, the worst group's accuracy."""
+    if isinstance(data, Tasks):
+        if h.shape[1] != data.num_tasks:  # embeddings, which rank nothing
+            return Judged(None, None, None)
+        ranked = ranking(h, data.y)
+        return Judged(ranked.auroc, ranked.ap, None)
+    for kind, name in METRIC_OF.items():
+        if isinstance(data, kind):
+            return Judged(None, None, Goal(name).value(h, data))
+    raise TypeError(f"there is no metric for {type(data).__name__}")
+
+
+METRIC_OF: dict[type[Structure], str] = {Queries: "ndcg", RiskSets: "concordance", Groups: "worst_group"}
 
 
 class Ranking(NamedTuple):

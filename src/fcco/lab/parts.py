@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import tomllib
 import warnings
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from pathlib import Path
+from functools import partial
 from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
 
 import fcco
-from fcco.data import Loader, TaskBlocks, Tasks, full_pass
+from fcco.data import Loader, Structure, TaskBlocks, Tasks, full_pass
 from fcco.data._epochs import EpochLoader
-from fcco.lab import datasets
-from fcco.lab.config import RATES, RECIPE_NAMES, TrainConfig, check, recipe_arguments
-from fcco.lab.datasets import Dataset
-from fcco.lab.errors import LabError, nearest, refusing
+from fcco.lab.config import RATES, RECIPE_NAMES, TrainConfig, check, from_values, recipe_arguments
+from fcco.lab.errors import LabError, in_words, refusing
 from fcco.lab.lengths import Costs, schedule, total_steps
+from fcco.lab.loaded import Loaded, inputs_of, load, load_dataset
+from fcco.lab.machine import pick_device
 from fcco.lab.models import channels_last
+from fcco.lab.objectives import check_kind, make_objective, num_outputs
 from fcco.lab.passes import ComposedPass, FullPass, depends_on_batch
-from fcco.lab.weights import Prepared, network, scaling
-from fcco.objectives import MultiTaskAUC, Square, SquaredHinge
+from fcco.lab.weights import Prepared, new_model
+from fcco.objectives import MultiTaskAUC, OutputObjective
 
 #: In place of the methods' own 0.1, for the lab's step size: at lr 0.1 on digits MSVR-v2 with 0.1 ended far off in 4 of
 #: 28 runs (one diverged), with 0.5 in none of 20.
@@ -36,32 +37,47 @@ class Parts:
 
     Args:
         config: the lab's and the method's own choices stand in place of None.
-        data: train and test.
+        data: training and test part.
+        train: what is trained on: the training part less the validation part.
+        test, valid: what is scored at evaluations, on the device; valid: None where no share is left out for it.
         device: where everything is.
         model: scales its inputs by itself.
         solver: of the objective.
         loader: what the solver is stepped with.
         scheduler: of the step size.
         exact_pass: what F is evaluated over; None: the solver's own pass.
-        x_test, y_test: on the device.
+        stages: runs the solver where the configuration has stages; else None.
         total_steps: how long.
         eval_every: steps between evaluations.
         pass_samples: what the paper charges for a full pass: m n.
     """
 
     config: TrainConfig
-    data: Dataset
+    data: Loaded
+    train: Structure
+    test: Structure
+    valid: Structure | None
     device: torch.device
     model: Prepared
     solver: fcco.Solver
     loader: EpochLoader
     scheduler: fcco.LRSchedule
     exact_pass: FullPass | None
-    x_test: Tensor
-    y_test: Tensor
     total_steps: int
     eval_every: int
     pass_samples: int
+    stages: fcco.StageWise | None = None
+
+    @property
+    def x_test(self) -> Tensor:
+        """(M, ...) inputs of the test part."""
+        return inputs_of(self.test)
+
+    @property
+    def y_test(self) -> Tensor:
+        """(M,) or (M, T) labels of the test part."""
+        assert isinstance(self.test, Tasks)
+        return self.test.y
 
 
 def build(config: TrainConfig, method: fcco.Method | None = None) -> Parts:
@@ -73,83 +89,90 @@ def build(config: TrainConfig, method: fcco.Method | None = None) -> Parts:
     """
     check(config)
     with refusing():
-        dataset = load_data(config.dataset, config.target, config.image_size, config.drop, config.positive)
-        device = _device(config.device)
+        loaded = load(config)
+        check_kind(config, loaded.train)
+        device = pick_device(config.device)
         torch.manual_seed(config.seed)
-        data = _tasks(dataset, device)
-        model = _model(config, dataset, device)
-        objective = _objective(config, model, data)
-        config = resolved(config, objective.num_blocks)
+        train, valid = _parts_of(config, loaded)
+        data = train.to(device)
+        model = _model(config, loaded, device)
+        objective = make_objective(config, model, data)
+        config = resolved(config, objective)
         optimizer = _optimizer(config, objective)
-        composed = _composed(config, objective, objective.blocks)
+        composed = _composed(config, objective)
         if method is None:
             method = _method(config)
         solver = fcco.Solver(
-            objective, optimizer, method, radius=config.radius, full_pass=composed, capture=_capture(config, device)
+            objective,
+            optimizer,
+            method,
+            radius=config.radius,
+            full_pass=composed,
+            keep=config.keep,
+            seed=config.seed,
+            capture=_capture(config, device),
         )
         loader = solver.loader(blocks=_blocks(config), samples=config.samples, seed=config.seed)
         evaluations = data.num_examples
         if composed is not None:
             evaluations = composed.evaluations
-        pass_samples = _labelled(objective.blocks)
+        pass_samples = _labelled(objective)
         large = None
         if isinstance(loader, Loader):
             large = loader.large_batch_size
         costs = Costs(loader.batch_size, pass_samples, evaluations, large)
-        steps = total_steps(config, solver.method, len(loader), costs)
+        stages = _stages(config, solver)
+        if stages is None:
+            steps = total_steps(config, solver.method, len(loader), costs)
+        else:
+            steps = sum(stage.steps for stage in stages.stages)
         exact_pass = _exact_pass(config, objective, data)
         if config.compile:
             model.net.compile()
+        if valid is not None:
+            valid = valid.to(device)
     return Parts(
         config=config,
-        data=dataset,
+        data=loaded,
+        train=data,
+        test=loaded.test.to(device),
+        valid=valid,
         device=device,
         model=model,
         solver=solver,
         loader=loader,
         scheduler=fcco.LRSchedule(optimizer, schedule(config, steps)),
         exact_pass=exact_pass,
-        x_test=dataset.x_test.to(device),
-        y_test=dataset.y_test.to(device),
         total_steps=steps,
         eval_every=config.eval_every or len(loader),
         pass_samples=pass_samples,
+        stages=stages,
     )
 
 
-@lru_cache(maxsize=2)
-def load_data(
-    dataset: str,
-    target: tuple[str, ...] = (),
-    image_size: int | None = None,
-    drop: tuple[str, ...] = (),
-    positive: str | None = None,
-) -> Dataset:
-    """A data set by name, or the user's own by its path."""
-    if (drop or positive is not None) and not target:
-        raise LabError("--drop and --positive are for a table with --target")
-    if dataset in datasets.NAMES:
-        return datasets.load(dataset)
-    path = Path(dataset)
-    if path.is_dir():
-        return datasets.from_folder(path, size=image_size)
-    if not path.exists():
-        hint = nearest(dataset, datasets.NAMES)
-        raise LabError(f"unknown dataset {dataset!r}{hint}; known: {', '.join(datasets.NAMES)}, or a path")
-    if len(target) == 1:
-        return datasets.from_table(path, target=target[0], drop=drop, positive=positive)
-    if target:
-        return datasets.from_table(path, target=list(target), drop=drop, positive=positive)
-    if path.suffix == ".npz":
-        return datasets.from_npz(path)
-    raise LabError(f"--target must name the label column of {path}")
+#: A data set by its name or path, without columns; for what works with images alone.
+load_data = load_dataset
 
 
-def resolved(config: TrainConfig, num_blocks: int) -> TrainConfig:
+def _parts_of(config: TrainConfig, data: Loaded) -> tuple[Structure, Structure | None]:
+    """What is trained on, and what is left out of it for validation."""
+    if config.validation == 0.0:
+        return data.train, None
+    valid, train = data.train.split(config.validation, seed=config.seed)
+    return train, valid
+
+
+def resolved(config: TrainConfig, objective: OutputObjective) -> TrainConfig:
     """The same configuration with the lab's and the method's own choices in place of None."""
     blocks = config.blocks
     if blocks is None:
-        blocks = default_blocks(num_blocks)
+        blocks = default_blocks(objective.num_blocks)
+        if not isinstance(objective, MultiTaskAUC):
+            # Blocks are examples, items or groups here, and there are many of them.
+            blocks = min(32, objective.num_blocks)
+        if not isinstance(objective, MultiTaskAUC) and config.method == "output-memory":
+            # It draws B1 B2 examples, each for all blocks.
+            blocks = max(1, 256 // config.samples)
     lr = config.lr
     if lr is None and config.optimizer == "sgd":
         lr = 0.1
@@ -176,29 +199,8 @@ def _blocks(config: TrainConfig) -> int:
     return config.blocks
 
 
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise LabError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from error
-    return device
-
-
-def _tasks(dataset: Dataset, device: torch.device) -> Tasks:
-    """The training data; a class is a task, also where there are only two of them."""
-    classes = None
-    if not dataset.multilabel:
-        classes = range(dataset.num_classes)
-    return Tasks(dataset.x_train.to(device), dataset.y_train.to(device), classes=classes)
-
-
-def _model(config: TrainConfig, dataset: Dataset, device: torch.device) -> Prepared:
-    net = network(config, dataset.in_shape, dataset.num_classes)
-    mean, spread = scaling(dataset.x_train)
-    model = Prepared(net, mean, spread, bf16=config.precision == "bf16")
+def _model(config: TrainConfig, data: Loaded, device: torch.device) -> Prepared:
+    model = new_model(network_settings(config, data.num_classes), data, bf16=config.precision == "bf16")
     if config.precision == "fp64":
         model = model.double()
     model = model.to(device)
@@ -207,19 +209,38 @@ def _model(config: TrainConfig, dataset: Dataset, device: torch.device) -> Prepa
     return model
 
 
-def _objective(config: TrainConfig, model: nn.Module, data: Tasks) -> MultiTaskAUC:
-    loss: SquaredHinge | Square
-    if config.loss == "squared-hinge":
-        loss = SquaredHinge(margin=config.margin, scale=0.5)
-    else:
-        loss = Square(margin=config.margin)  # not halved: so F is the pairwise square loss
-    return MultiTaskAUC(
-        model,
-        data,
-        loss=loss,
-        trained_centers=config.trained_centers,
-        positive_fraction=config.positive_fraction,
-    )
+def network_settings(config: TrainConfig, num_classes: int) -> dict[str, Any]:
+    """What the network is made from; without dropout, so that F is a function of the weights."""
+    return {
+        "model": config.model,
+        "outputs": num_outputs(config, num_classes),
+        "hidden": list(config.hidden),
+        "stem": config.stem,
+        "dropout": 0.0,
+    }
+
+
+def _stages(config: TrainConfig, solver: fcco.Solver) -> fcco.StageWise | None:
+    """The stages of a TOML file: [[stage]] tables with steps, lr, alpha, beta."""
+    if config.stages is None:
+        return None
+    try:
+        content = tomllib.loads(config.stages.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LabError(in_words(error, config.stages)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LabError(f"{config.stages} is not TOML: {error}") from error
+    tables = content.get("stage")
+    if not isinstance(tables, list) or not tables or set(content) != {"stage"}:
+        raise LabError(f"{config.stages} must hold [[stage]] tables and nothing else")
+    stages = []
+    for number, values in enumerate(tables):
+        where = f"{config.stages}, stage {number + 1}"
+        absent = [name for name in ("steps", "lr", "alpha", "beta") if name not in values]
+        if absent:
+            raise LabError(f"{where}: {absent[0]} is missing")
+        stages.append(from_values(fcco.Stage, values, where))
+    return fcco.StageWise(solver, stages, mu=config.weight_decay, seed=config.seed)
 
 
 def _method(config: TrainConfig) -> fcco.Method:
@@ -238,17 +259,24 @@ def _capture(config: TrainConfig, device: torch.device) -> bool | Literal["auto"
     return False
 
 
-def _composed(config: TrainConfig, model: nn.Module, structure: TaskBlocks) -> ComposedPass | None:
-    """A pass composed as the steps are, where the model needs it."""
-    if not depends_on_batch(model):
+def _composed(
+    config: TrainConfig, objective: OutputObjective, structure: TaskBlocks | None = None
+) -> ComposedPass | None:
+    """A pass composed as the steps are, where the model needs it; of the objective's own blocks or of others."""
+    if structure is None and isinstance(objective.blocks, TaskBlocks):
+        structure = objective.blocks
+    if structure is None or not depends_on_batch(objective):
         return None
     return ComposedPass(structure, blocks=_blocks(config), samples=config.samples, seed=config.seed)
 
 
-def _exact_pass(config: TrainConfig, objective: MultiTaskAUC, data: Tasks) -> FullPass | None:
+def _exact_pass(config: TrainConfig, objective: OutputObjective, data: Structure) -> FullPass | None:
     """A pass over the examples that F is evaluated on, where those are not all."""
     if config.eval_examples == 0 or config.eval_examples >= data.num_examples:
         return None
+    if not isinstance(objective, MultiTaskAUC):
+        raise LabError(f"--eval-examples is for --objective MultiTaskAUC, got {config.objective}")
+    assert isinstance(data, Tasks)
     generator = torch.Generator().manual_seed(config.seed)
     some = torch.randperm(data.num_examples, generator=generator)[: config.eval_examples]
     with warnings.catch_warnings():
@@ -265,8 +293,11 @@ def _exact_pass(config: TrainConfig, objective: MultiTaskAUC, data: Tasks) -> Fu
     return partial(full_pass, part, dtype=objective.input_dtype())
 
 
-def _labelled(structure: TaskBlocks) -> int:
-    """m n: the labels of all tasks."""
+def _labelled(objective: OutputObjective) -> int:
+    """m n: the labels of all tasks; where blocks are no tasks, the examples."""
+    structure = objective.blocks
+    if not isinstance(structure, TaskBlocks):
+        return structure.data.num_examples
     used = structure.block_task
     return int(structure.positives.count[used].sum() + structure.negatives.count[used].sum())
 
@@ -278,9 +309,9 @@ def _optimizer(config: TrainConfig, objective: nn.Module) -> torch.optim.Optimiz
     # Steps are captured where the device has graphs, and these three count their steps on the host otherwise.
     settings_on_device: dict[str, Any] = settings | {"capturable": parameters[0].device.type == "cuda"}
     if config.optimizer == "adam":
-        return torch.optim.Adam(parameters, **settings_on_device)
+        return torch.optim.Adam(parameters, amsgrad=config.amsgrad, **settings_on_device)
     if config.optimizer == "nadam":
         return torch.optim.NAdam(parameters, **settings_on_device)
     if config.optimizer == "adaptive":
-        return fcco.Adaptive(parameters, **settings_on_device)
+        return fcco.Adaptive(parameters, amsgrad=config.amsgrad, **settings_on_device)
     return torch.optim.SGD(parameters, **settings)

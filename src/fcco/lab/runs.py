@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import platform
 import subprocess
@@ -16,9 +15,20 @@ from typing import IO, Any, Literal, final
 import torch
 
 import fcco
-from fcco._support.files import replace_file
-from fcco.lab.config import TrainConfig, as_values, from_values
+from fcco.lab.config import DataConfig, TrainConfig, as_values, from_values
 from fcco.lab.errors import LabError, writing
+from fcco.lab.files import finite, read_json, read_rows, write_aside, write_json
+
+__all__ = [
+    "RunFolder",
+    "environment",
+    "finite",
+    "fresh_folder",
+    "read_json",
+    "read_rows",
+    "write_aside",
+    "write_json",
+]
 
 Status = Literal["running", "finished", "interrupted", "diverged", "failed"]
 
@@ -45,7 +55,7 @@ class RunFolder:
         """Whether a run was started here."""
         return self.config.exists()
 
-    def start(self, config: TrainConfig, environment: Mapping[str, Any]) -> None:
+    def start(self, config: DataConfig, environment: Mapping[str, Any]) -> None:
         """Begin a run; refused where one was begun before."""
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -68,6 +78,28 @@ class RunFolder:
         except OSError as error:
             self.release()
             raise LabError(f"another process is training in {self.path}") from error
+
+    def check_data(self, sha256: Mapping[str, str]) -> None:
+        """Refuse to go on with other files than the run was begun with: the names say nothing of what is in them."""
+        if not self.environment.exists():
+            raise LabError(f"{self.path} has no environment.json, which says what data the run was begun with")
+        before = read_json(self.environment).get("data_sha256")
+        if before == dict(sha256):
+            return
+        if not isinstance(before, dict):
+            before = {}
+        changed = [name for name in sorted(set(before) | set(sha256)) if before.get(name) != sha256.get(name)]
+        raise LabError(
+            f"the data have changed since the run in {self.path} was begun ({', '.join(changed)}): put the old files "
+            "back, or begin a new run"
+        )
+
+    def forget(self) -> None:
+        """As if no run had been begun here: for one that was refused before its first step."""
+        for file in (self.config, self.environment, self.status, self.path / ".lock"):
+            file.unlink(missing_ok=True)
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
 
     def release(self) -> None:
         """Let other processes in."""
@@ -98,52 +130,6 @@ class RunFolder:
     def end(self, status: Status, message: str = "") -> None:
         """How it stands with the run."""
         write_json(self.status, {"status": status, "message": message})
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The evaluations of a metrics.jsonl; a half-written last line is passed over."""
-    rows: list[dict[str, Any]] = []
-    if not path.exists():
-        return rows
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise LabError(f"{path} is damaged: {error}") from error
-    if not isinstance(content, dict):
-        raise LabError(f"{path} is damaged: it holds no JSON object")
-    return content
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """A JSON object into a file, whole or not at all."""
-    write_aside(path, json.dumps(finite(content), indent=2, allow_nan=False) + "\n")
-
-
-def write_aside(path: Path, text: str) -> None:
-    """Replace a file by this text, all or nothing."""
-    with writing(path):
-        replace_file(path, lambda file: file.write(text.encode("utf-8")))
-
-
-def finite(value: Any) -> Any:
-    """The same, with None in place of numbers that JSON does not know."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    return value
 
 
 def environment(device: torch.device, data: str, sha256: Mapping[str, str]) -> dict[str, Any]:

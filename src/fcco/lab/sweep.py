@@ -27,7 +27,7 @@ from fcco.lab.runs import read_json, write_json
 from fcco.lab.space import Range, Space, at, is_grid, points
 from fcco.lab.train import finish
 
-Metric = Literal["objective", "auroc", "ap"]
+Metric = Literal["objective", "auroc", "ap", "metric"]
 MOST_TRIALS = 50  # of a space that is no grid, where the user says nothing
 
 
@@ -41,6 +41,13 @@ class Sweep:
     metric: Metric
     study: optuna.Study
     out: Path
+
+    @property
+    def field(self) -> str:
+        """Where a run's evaluation has what is compared: of the validation part, where there is one."""
+        if self.metric == "objective" or self.base.validation == 0.0:
+            return self.metric
+        return f"validation_{self.metric}"
 
     def best(self) -> tuple[TrainConfig, float]:
         """The best configuration and its value."""
@@ -190,7 +197,7 @@ def _run(sweep: Sweep, trial: optuna.Trial, bar: Bar) -> float:
         trial.set_user_attr("run", path.name)
         bar.next(path.name)
         rows = finish(config, path, _Pruning(sweep, trial, bar)).rows
-        value = rows[-1][sweep.metric]
+        value = rows[-1][sweep.field]
         if value is None:
             raise Diverged(f"{sweep.metric} is not a number")
     except Diverged as error:
@@ -267,6 +274,6 @@ class _Pruning:
 
     def evaluated(self, row: Row) -> None:
         self._bar.evaluated(row)
-        self._trial.report(getattr(row, self._sweep.metric), row.step)
+        self._trial.report(getattr(row, self._sweep.field), row.step)
         if self._trial.should_prune():
             raise Pruned(f"behind at step {row.step}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from fcco.lab.errors import LabError
 from fcco.lab.runs import fresh_folder, write_aside
 from fcco.lab.space import PAPER, Space, read_space
 from fcco.lab.sweep import Metric, Sweep, carry_out, open_sweep
-from fcco.lab.training import settings
+from fcco.lab.train_command import file_defaults, settings
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,11 @@ class SweepCommand(TrainConfig):
     """A TOML file: NAME = [values] or {low, high, log, step}; None: the paper's grid of lr, alpha, beta."""
     trials: int | None = None
     """How many runs; None: every point of a grid, 50 where the space is no grid."""
-    metric: Metric = "objective"
-    """What is compared at the end of a run: the training objective, or the test AUROC or AP."""
+    validation: float = 0.2
+    """Share of the training part that is left out of training and chooses; the test part is apart from it."""
+    metric: Metric = "auroc"
+    """What is compared at the end of a run, on the validation part: auroc, ap, or metric (NDCG, concordance, worst
+    group); or the training objective."""
     halving: bool = False
     """Stop runs early that are behind (successive halving)."""
     storage: str | None = None
@@ -40,6 +44,11 @@ class SweepCommand(TrainConfig):
     """The sweep's folder; one that holds the same sweep goes on. None: runs/sweep-1, -2, ..."""
 
 
+def sweep_defaults(argv: Sequence[str]) -> SweepCommand:
+    """Defaults from the TOML file that --config names, else the sweep's own."""
+    return file_defaults(SweepCommand, argv)
+
+
 def run_sweep(command: SweepCommand, console: Console) -> Sweep:
     """Run a sweep, or go on with it; prints the best runs and leaves the best configuration as best.toml."""
     space: Space = PAPER
@@ -49,13 +58,21 @@ def run_sweep(command: SweepCommand, console: Console) -> Sweep:
         raise LabError(f"--trials must be at least 1, got {command.trials}")
     out = command.out or fresh_folder(Path("runs"), "sweep")
     sweep = open_sweep(
-        settings(command), space, out, command.metric, command.storage, command.study, halving=command.halving
+        settings(command, TrainConfig),
+        space,
+        out,
+        command.metric,
+        command.storage,
+        command.study,
+        halving=command.halving,
     )
     carry_out(sweep, command.trials, console)
     console.print(_table(sweep))
     config, value = sweep.best()
     write_aside(out / "best.toml", to_toml(config))
-    console.print(f"best {command.metric} {value:.5g}: fcco train --config {out / 'best.toml'}", soft_wrap=True)
+    console.print(
+        f"best {sweep.field.replace('_', ' ')} {value:.5g}: fcco train --config {out / 'best.toml'}", soft_wrap=True
+    )
     return sweep
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, final
@@ -18,11 +17,14 @@ from fcco.checkpoint import Stateful
 from fcco.data import Batch
 from fcco.lab.config import TrainConfig, check
 from fcco.lab.errors import Diverged, Interrupted, LabError, Pruned, one_line, writing
-from fcco.lab.evaluate import Row, ranking, scores
+from fcco.lab.evaluate import Judged, Row, judge, scores
+from fcco.lab.files import read_json, read_rows, write_json
+from fcco.lab.loaded import inputs_of
+from fcco.lab.machine import thread_count
 from fcco.lab.monitor import Board, Silent, Tally, Watch
-from fcco.lab.parts import Parts, build
-from fcco.lab.runs import RunFolder, environment, read_json, read_rows
-from fcco.lab.weights import save_weights
+from fcco.lab.parts import Parts, build, network_settings
+from fcco.lab.runs import RunFolder, environment
+from fcco.lab.weights import INPUTS_FILE, describe_inputs, save_weights
 
 
 @final
@@ -49,36 +51,20 @@ def train(config: TrainConfig, path: Path, *, resume: bool = False, watch: Watch
         Interrupted: after SIGINT or SIGTERM, once everything is saved.
         Diverged: where the run met numbers that are not finite.
     """
-    with _threads(check(config)):
+    with thread_count(check(config).threads, small=config.model in ("linear", "mlp")):
         _deterministic(config.device)
         folder = RunFolder(path)
         parts = build(config)
         try:
             if resume:
                 folder.lock()
-                _check_same_data(folder, parts.data.sha256)
+                folder.check_data(parts.data.sha256)
             else:
                 data = parts.data
                 folder.start(parts.config, environment(parts.device, str(data), data.sha256))
             return _run(parts, folder, watch or Silent())
         finally:
             folder.release()
-
-
-def _check_same_data(folder: RunFolder, sha256: Mapping[str, str]) -> None:
-    """Refuse to go on with other files than the run was begun with: the names say nothing of what is in them."""
-    if not folder.environment.exists():
-        raise LabError(f"{folder.path} has no environment.json, which says what data the run was begun with")
-    before = read_json(folder.environment).get("data_sha256")
-    if before == dict(sha256):
-        return
-    if not isinstance(before, dict):
-        before = {}
-    changed = [name for name in sorted(set(before) | set(sha256)) if before.get(name) != sha256.get(name)]
-    raise LabError(
-        f"the data have changed since the run in {folder.path} was begun ({', '.join(changed)}): put the old files "
-        "back, or begin a new run"
-    )
 
 
 def finish(config: TrainConfig, path: Path, watch: Watch | None = None) -> Outcome:
@@ -127,6 +113,9 @@ class _Training:
         self._save()
         with writing(self.folder.path):
             save_weights(self.folder.path / "weights.pt", self.parts)
+        settings = network_settings(self.parts.config, self.parts.data.num_classes)
+        described = describe_inputs(settings, self.parts.data, self.parts.config)
+        write_json(self.folder.path / INPUTS_FILE, described)
         self.folder.end("finished", f"{self.solver.t} steps")
         return Outcome(self.folder.path, self.parts.config, read_rows(self.folder.metrics))
 
@@ -152,8 +141,11 @@ class _Training:
         """Take a step; whether it began with a full pass: a curve against samples has a level part there."""
         before = self.solver.samples
         began = time.perf_counter()
-        report = self.solver.step(batch)
-        self.parts.scheduler.step()
+        if self.parts.stages is None:
+            report = self.solver.step(batch)
+            self.parts.scheduler.step()
+        else:
+            report = self.parts.stages.step(batch)
         self.tally.add(report, time.perf_counter() - began)
         in_pass = report.samples - before - len(batch)
         if not self.solver.method.finite_sum or in_pass == 0:
@@ -168,7 +160,10 @@ class _Training:
         solver.wait()  # captured steps may still be under way
         self.tally.seconds += time.perf_counter() - began
         exact = solver.diagnose(parts.exact_pass, gradient=parts.config.gradient_norm)
-        ranked = ranking(scores(parts.model, parts.x_test), parts.y_test)
+        tested = judge(scores(parts.model, parts.x_test), parts.test)
+        validated = Judged(None, None, None)
+        if parts.valid is not None:
+            validated = judge(scores(parts.model, inputs_of(parts.valid)), parts.valid)
         row = Row(
             step=solver.t,
             samples=solver.samples + self.tally.uncounted,
@@ -178,11 +173,15 @@ class _Training:
             evaluations=solver.oracle.g,
             seconds=self.tally.seconds,
             objective=exact.value,
-            auroc=ranked.auroc,
-            ap=ranked.ap,
+            auroc=tested.auroc,
+            ap=tested.ap,
             tracking_error=exact.tracking_error,
             gradient_norm=exact.gradient_norm,
             loss_estimate=self.tally.take(),
+            metric=tested.metric,
+            validation_auroc=validated.auroc,
+            validation_ap=validated.ap,
+            validation_metric=validated.metric,
         )
         self.folder.append(asdict(row))
         self.board.add(row)
@@ -205,12 +204,15 @@ class _Training:
     # ------------------------------------------------------------------ checkpoints
 
     def _stateful(self) -> dict[str, Stateful]:
-        return {
+        stateful: dict[str, Stateful] = {
             "solver": self.solver,
             "loader": self.parts.loader,
             "scheduler": self.parts.scheduler,
             "tally": self.tally,
         }
+        if self.parts.stages is not None:
+            stateful["stages"] = self.parts.stages
+        return stateful
 
     def _save(self) -> None:
         target = self.folder.checkpoint
@@ -227,21 +229,6 @@ class _Training:
         if last_step == 0:
             last_step = -1  # the evaluation before the first step comes again
         return self.folder.keep_rows(last_step)
-
-
-@contextmanager
-def _threads(config: TrainConfig) -> Iterator[None]:
-    before = torch.get_num_threads()
-    wanted = before
-    if config.threads:
-        wanted = config.threads
-    elif config.model in ("linear", "mlp"):
-        wanted = 1
-    torch.set_num_threads(wanted)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _deterministic(device: str) -> None:

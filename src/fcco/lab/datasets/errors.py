@@ -3,14 +3,9 @@
 import importlib
 from typing import Any
 
+from fcco.lab.errors import DataError, DataMissing
 
-class DataError(ValueError):
-    """A file, an array or a label is not what it should be; the message names it."""
-
-
-class DataMissing(DataError):
-    """The files of a data set are nowhere at hand; the message says which, and where to put them."""
-
+__all__ = ["PACKAGES", "DataError", "DataMissing", "require"]
 
 PACKAGES = {"PIL": "Pillow", "sklearn": "scikit-learn"}  # import name -> package name, where they differ
 

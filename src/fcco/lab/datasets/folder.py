@@ -64,6 +64,25 @@ def from_folder(
     return Dataset(root.name, x, y, x_test, y_test, len(classes), f"user-provided folder {root.name}", sha256, classes)
 
 
+def read_folder(path: str | os.PathLike[str], size: tuple[int, int], channels: int) -> tuple[list[str], Tensor]:
+    """All PNG and JPEG images in and below a folder, without labels.
+
+    Args:
+        path: the folder.
+        size: every image is brought to this height and width.
+        channels: 3 for colour, 1 for grey.
+
+    Returns:
+        their paths below the folder, sorted, and the images (N, C, H, W) uint8.
+    """
+    root = Path(path)
+    inside = sorted(file for file in root.rglob("*") if file.suffix.lower() in SUFFIXES and file.name[0] != ".")
+    if not inside:
+        raise DataError(f"{str(root)!r} holds no PNG or JPEG image")
+    x, _ = _read_images([(file, 0) for file in inside], channels, size)
+    return [file.relative_to(root).as_posix() for file in inside], x
+
+
 def _height_width(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
     if size is None:
         return None

@@ -1,0 +1,59 @@
+"""JSON and text files that are whole or not there."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fcco.lab.errors import LabError, writing
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The evaluations of a metrics.jsonl; a half-written last line is passed over."""
+    rows: list[dict[str, Any]] = []
+    if not path.exists():
+        return rows
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise LabError(f"{path} is damaged: {error}") from error
+    if not isinstance(content, dict):
+        raise LabError(f"{path} is damaged: it holds no JSON object")
+    return content
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """A JSON object into a file, whole or not at all."""
+    write_aside(path, json.dumps(finite(content), indent=2, allow_nan=False) + "\n")
+
+
+def write_aside(path: Path, text: str) -> None:
+    """Replace a file by this text, all or nothing."""
+    from fcco._support.files import replace_file  # it loads torch, which reading does not need
+
+    with writing(path):
+        replace_file(path, lambda file: file.write(text.encode("utf-8")))
+
+
+def finite(value: Any) -> Any:
+    """The same, with None in place of numbers that JSON does not know."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value

@@ -1,0 +1,40 @@
+"""Devices and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from fcco.lab.errors import LabError
+
+
+def pick_device(name: str) -> torch.device:
+    """A device by its name; "auto": an accelerator where there is one."""
+    if name == "auto":
+        name = "cpu"
+        if torch.cuda.is_available():
+            name = "cuda"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise LabError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from error
+    return device
+
+
+@contextmanager
+def thread_count(wanted: int, *, small: bool) -> Iterator[None]:
+    """So many CPU threads for a while; 0: one for a small network, torch's own choice for others."""
+    before = torch.get_num_threads()
+    count = before
+    if wanted:
+        count = wanted
+    elif small:
+        count = 1
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,172 @@
+"""The arguments of `fcco train` and `fcco predict`; nothing heavy is loaded to read them."""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from fcco.lab.config import Config, FitConfig, TrainConfig, as_values, flag, from_toml, from_values
+from fcco.lab.errors import LabError, nearest
+from fcco.lab.files import read_json
+
+
+@dataclass(frozen=True)
+class FitCommand(FitConfig):
+    """Train a model on your data: name the metric, everything else is chosen on a validation part.
+
+    A fifth of the rows is put aside as a test part (data sets that have one keep theirs). The plain loss is trained
+    too and is among the candidates. With --method or --objective one method is run on one objective instead;
+    `fcco train --method msvr-v2 --help` lists the settings of that.
+    """
+
+    config: Path | None = None
+    """A TOML file with any of these settings; flags override it."""
+    out: Path | None = None
+    """The run's folder, a new one; None: runs/DATASET-1, -2, ..."""
+    resume: Path | None = None
+    """Go on with the run in this folder, exactly."""
+
+
+@dataclass(frozen=True)
+class TrainCommand(TrainConfig):
+    """Train one objective by one method, with every setting in your hands.
+
+    Without --method and --objective `fcco train` chooses all of this by itself.
+    """
+
+    config: Path | None = None
+    """A TOML file with any of these settings; flags override it."""
+    out: Path | None = None
+    """The run's folder, a new one; None: runs/DATASET-METHOD-1, -2, ..."""
+    resume: Path | None = None
+    """Go on with the run in this folder, bit for bit."""
+
+
+@dataclass(frozen=True)
+class PredictCommand:
+    """Score new data by a trained model, and write a table of scores and probabilities."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """The run's folder, as `fcco train` left it."""
+    data: Annotated[Path, tyro.conf.Positional]
+    """A table with the training table's columns in any order (the target may be absent), a folder of images, or an
+    .npz with an array x."""
+    out: Path = Path("scores.csv")
+    """The table to write: one row per row of the data."""
+
+
+#: Either of these says that one method is to be run on one objective.
+CHOICES = ("method", "objective")
+
+
+def train_kind(argv: Sequence[str]) -> type[FitCommand] | type[TrainCommand]:
+    """Which of the two a command line means: by its flags, its file, or the run that it resumes."""
+    named = named_files(argv)
+    given = [(name, flag(name)) for name in _given(argv)]
+    given += [(name, f"{named.config}: {name}") for name in _in_file(named.config)]
+    if named.resume is not None:
+        chooses = "method" in run_config(named.resume)
+    else:
+        chooses = any(name in CHOICES for name, _ in given)
+    kind: type[FitCommand] | type[TrainCommand] = FitCommand
+    other: type[FitCommand] | type[TrainCommand] = TrainCommand
+    if chooses:
+        kind, other = other, kind
+    mine = {field.name for field in fields(kind)}
+    foreign = {field.name for field in fields(other)} - mine
+    for name, shown in given:
+        _check_name(name, shown, mine, foreign, chooses)
+    return kind
+
+
+def _check_name(name: str, shown: str, mine: set[str], foreign: set[str], chooses: bool) -> None:
+    """Refuse a setting that nothing has, or that only the other way of training has."""
+    if name in mine or name.startswith(("help", "tyro")):
+        return
+    if name not in foreign:
+        hint = nearest(flag(name), map(flag, sorted(mine | foreign))).replace("'", "")
+        raise LabError(f"{shown} is an unknown setting{hint}")
+    if chooses:
+        raise LabError(f"{shown} is for training by the metric alone, without --method and --objective")
+    raise LabError(f"{shown} is a setting of one method on one objective: name --method or --objective too")
+
+
+def train_defaults(argv: Sequence[str]) -> FitCommand | TrainCommand:
+    """Defaults from the run to resume, else from the TOML file, else the kind's own."""
+    kind = train_kind(argv)
+    named = named_files(argv)
+    if named.resume is not None:
+        if named.config is not None:
+            raise LabError("--config cannot be given with --resume: a run goes on with its own configuration")
+        return from_values(kind, run_config(named.resume), str(named.resume / "config.json"))
+    return file_defaults(kind, argv)
+
+
+def file_defaults(kind: type[Config], argv: Sequence[str]) -> Config:
+    """Defaults from the TOML file that --config names, else the kind's own."""
+    named = named_files(argv)
+    if named.config is None:
+        return kind()
+    return from_toml(kind, named.config)
+
+
+def run_config(path: Path) -> dict[str, Any]:
+    """What the run in a folder was started with."""
+    file = path / "config.json"
+    if not file.exists():
+        raise LabError(f"no run to resume in {path} (it has no config.json)")
+    return read_json(file)
+
+
+def settings(command: Any, kind: type[Config]) -> Config:
+    """The run's own part of a command."""
+    values = {field.name: getattr(command, field.name) for field in fields(kind)}  # type: ignore[arg-type]
+    return kind(**values)
+
+
+def changed(before: Any, now: Any) -> list[tuple[str, Any, Any]]:
+    """The settings that differ: name, before, now."""
+    old = as_values(before)
+    found = []
+    for name, value in as_values(now).items():
+        if value != old[name]:
+            found.append((name, old[name], value))
+    return found
+
+
+def named_files(argv: Sequence[str]) -> argparse.Namespace:
+    """The files that --config and --resume name."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--config", type=Path)
+    parser.add_argument("--resume", type=Path)
+    try:
+        return parser.parse_known_args(list(argv))[0]
+    except argparse.ArgumentError:  # a flag without its value: the real parser says so
+        return argparse.Namespace(config=None, resume=None)
+
+
+def _given(argv: Sequence[str]) -> list[str]:
+    """The settings that the flags name."""
+    names = []
+    for word in argv:
+        if word.startswith("--"):
+            name = word[2:].split("=")[0].replace("-", "_")
+            names.append(name.removeprefix("no_"))
+    return names
+
+
+def _in_file(path: Path | None) -> list[str]:
+    """The settings that a TOML file names; what is wrong with the file is said when it is read."""
+    if path is None:
+        return []
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    return [name.replace("-", "_") for name in content]
