@@ -226,3 +226,17 @@ def test_the_core_works_where_there_is_nothing_but_torch(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_part_that_is_imported_alone_finds_every_engine():
+    """`from fcco.fitting import fit` loads no memory engine by itself; the output memory is found all the same."""
+    code = (
+        "import torch; from fcco.solver import Solver; from fcco.methods import output_memory; "
+        "from fcco.objectives import PartialAUC; from fcco.data import Points; "
+        "data = Points(torch.randn(40, 3), torch.arange(40) % 4 == 0); "
+        "objective = PartialAUC(torch.nn.Linear(3, 1), data); "
+        "solver = Solver(objective, torch.optim.SGD(objective.parameters(), 0.1), output_memory()); "
+        "print(solver.step(next(iter(solver.loader(4, 8)))).step)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["1"], done.stderr

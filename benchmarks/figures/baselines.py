@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from benchmarks.figures.runs import Row, Run, macro_auroc, marks, rounded, scores, surroundings
 from fcco.lab.config import TrainConfig
 from fcco.lab.datasets import Dataset
-from fcco.lab.parts import load_data, network_settings
+from fcco.lab.loaded import load_dataset
+from fcco.lab.parts import network_settings
 from fcco.lab.weights import Prepared, network, scaling
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # scores (K, m), classes (K,) -> ()
@@ -26,7 +27,7 @@ def train_baseline(run: Run) -> Row:
     """
     config = run.config
     device = torch.device(config.device)
-    data = load_data(config.dataset)
+    data = load_dataset(config.dataset)
     torch.manual_seed(config.seed)
     mean, spread = scaling(data.x_train)
     model = Prepared(network(network_settings(config, data.num_classes), data.in_shape), mean, spread).to(device)

@@ -10,7 +10,7 @@ import pytest
 
 from fcco.lab import reporting, reproduce
 from fcco.lab.cli import main
-from fcco.lab.parts import load_data
+from fcco.lab.loaded import load_dataset
 from fcco.lab.protocol import METHODS, QUICK, Protocol, base, figure_groups, shortened
 from fcco.lab.reproduce import ReproduceCommand, _protocol
 from fcco.lab.space import PAPER
@@ -56,7 +56,7 @@ def test_the_protocol_is_the_papers() -> None:
     assert PAPER["lr"] == (1e-4, 1e-3, 2e-3, 5e-3, 1e-2)
     for word in ("margin c = 1", "I = m n/(B1 B2)", "augmentation", "first probe", "beta = 1", "5 seeds"):
         assert word in protocol.notes()
-    data = load_data("digits")
+    data = load_dataset("digits")
     config = base(protocol, data, "msvr-v2")
     assert (config.blocks, config.loss, config.optimizer) == (5, "squared-hinge", "sgd")
     assert config.period is None
@@ -76,7 +76,7 @@ def test_what_is_shortened_is_said() -> None:
 
 
 def test_the_figures_have_the_papers_curves() -> None:
-    data = [load_data("digits")]
+    data = [load_dataset("digits")]
     one, two, three, four, five = (list(figure_groups(f"figure{n}", Protocol(), data)) for n in range(1, 6))
     assert [group.method for group in one] == list(METHODS)
     assert {group.method for group in two} == {f"{kind}-v{n}" for kind in ("msvr", "variant") for n in (1, 2, 3)}

@@ -23,7 +23,7 @@ from fcco.lab.config import TrainConfig
 from fcco.lab.errors import Diverged, Interrupted, LabError
 from fcco.lab.evaluate import ranking
 from fcco.lab.lengths import steps_within
-from fcco.lab.parts import build, load_data
+from fcco.lab.parts import build
 from fcco.lab.runs import RunFolder, read_rows
 from fcco.lab.train import train
 from fcco.lab.weights import load_model
@@ -265,7 +265,6 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
     def write(shift: float) -> None:
         rows = [f"{number % 7 + shift},{number % 5},{'abc'[number % 3]}" for number in range(60)]
         table.write_text("\n".join(["p,q,y", *rows]) + "\n")
-        load_data.cache_clear()  # as in a process of its own
 
     write(0.0)
     config = replace(SMALL, dataset=str(table), target=("y",), steps=2, samples=4)

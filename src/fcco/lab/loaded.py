@@ -81,11 +81,25 @@ def inputs_of(data: Structure) -> Tensor:
 def load(config: DataConfig) -> Loaded:
     """The data that a configuration names."""
     names = [field.name for field in fields(DataConfig)]
-    return _load(DataConfig(**{name: getattr(config, name) for name in names}))
+    only_data = DataConfig(**{name: getattr(config, name) for name in names})
+    return _load(only_data, _stamp(only_data.dataset))
+
+
+def _stamp(dataset: str) -> tuple[int, int, int]:
+    """Number, size and latest change of a path's files: data that were replaced are read anew."""
+    path = Path(dataset)
+    if dataset in datasets.NAMES or not path.exists():
+        return (0, 0, 0)
+    files = [path]
+    if path.is_dir():
+        files = [file for file in path.rglob("*") if file.is_file()]
+    stats = [file.stat() for file in files]
+    latest = max((stat.st_mtime_ns for stat in stats), default=0)
+    return (len(stats), sum(stat.st_size for stat in stats), latest)
 
 
 @lru_cache(maxsize=2)
-def _load(config: DataConfig) -> Loaded:
+def _load(config: DataConfig, stamp: tuple[int, int, int]) -> Loaded:
     path = Path(config.dataset)
     if is_table(path, config):
         return _from_table(path, config)
@@ -104,9 +118,13 @@ def is_table(path: Path, config: DataConfig) -> bool:
     return bool(config.target or config.time)
 
 
-@lru_cache(maxsize=2)
 def load_dataset(name: str, image_size: int | None = None) -> Dataset:
     """A data set by name, or the user's own images or arrays by their path."""
+    return _load_dataset(name, image_size, _stamp(name))
+
+
+@lru_cache(maxsize=2)
+def _load_dataset(name: str, image_size: int | None, stamp: tuple[int, int, int]) -> Dataset:
     if name in datasets.NAMES:
         return datasets.load(name)
     path = Path(name)

@@ -17,7 +17,7 @@ from fcco.data._epochs import EpochLoader
 from fcco.lab.config import RATES, RECIPE_NAMES, TrainConfig, check, from_values, recipe_arguments
 from fcco.lab.errors import LabError, in_words, refusing
 from fcco.lab.lengths import Costs, schedule, total_steps
-from fcco.lab.loaded import Loaded, inputs_of, load, load_dataset
+from fcco.lab.loaded import Loaded, inputs_of, load
 from fcco.lab.machine import pick_device
 from fcco.lab.models import channels_last
 from fcco.lab.objectives import check_kind, make_objective, num_outputs
@@ -148,10 +148,6 @@ def build(config: TrainConfig, method: fcco.Method | None = None) -> Parts:
         pass_samples=pass_samples,
         stages=stages,
     )
-
-
-#: A data set by its name or path, without columns; for what works with images alone.
-load_data = load_dataset
 
 
 def _parts_of(config: TrainConfig, data: Loaded) -> tuple[Structure, Structure | None]:

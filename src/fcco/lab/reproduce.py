@@ -18,7 +18,7 @@ from fcco.lab.datasets import NAMES
 from fcco.lab.demo import rates, spread
 from fcco.lab.errors import Diverged, LabError, pick, refusing, writing
 from fcco.lab.figure import Panel, draw
-from fcco.lab.parts import load_data
+from fcco.lab.loaded import load_dataset
 from fcco.lab.protocol import DATASETS, QUICK, Figure, Group, Protocol, figure_groups, shortened
 from fcco.lab.runs import read_json, write_json
 from fcco.lab.sweep import carry_out, open_sweep, run_name
@@ -105,7 +105,7 @@ def _figure(command: ReproduceCommand, name: str) -> Figure:
     if command.dataset is not None:
         wanted = (pick("dataset", command.dataset, NAMES),)
     with refusing():
-        data = [load_data(one) for one in wanted]
+        data = [load_dataset(one) for one in wanted]
     label = "iterations"
     if x == "samples":
         label = "samples drawn"
@@ -206,4 +206,4 @@ def _panel(title: str, outcomes: Mapping[Group, list[Outcome]]) -> Panel:
 def _data_notes(figure: Figure) -> str:
     """Where the data came from, where they are not the published files."""
     names = dict.fromkeys(group.config.dataset for group in figure.groups)
-    return " ".join(f"Data: {load_data(name)}." for name in names if load_data(name).source != "original files")
+    return " ".join(f"Data: {load_dataset(name)}." for name in names if load_dataset(name).source != "original files")

@@ -250,4 +250,8 @@ def register_engine(*, memory: bool, factory: Callable[[Parts], Engine]) -> None
 
 def make_engine(parts: Parts) -> Engine:
     """The engine of a method."""
-    return _FACTORIES[parts.method.memory is not None](parts)
+    has_memory = parts.method.memory is not None
+    if has_memory not in _FACTORIES:
+        # Engines register on import. Whoever imported one part of fcco alone may not have loaded them all yet.
+        import fcco._api  # noqa: F401
+    return _FACTORIES[has_memory](parts)
