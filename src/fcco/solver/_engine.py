@@ -253,5 +253,7 @@ def make_engine(parts: Parts) -> Engine:
     has_memory = parts.method.memory is not None
     if has_memory not in _FACTORIES:
         # Engines register on import. Whoever imported one part of fcco alone may not have loaded them all yet.
-        import fcco._api  # noqa: F401
+        import fcco
+
+        _ = fcco.memory
     return _FACTORIES[has_memory](parts)
