@@ -82,10 +82,11 @@ def test_concordance_pair_by_pair() -> None:
     assert found.item() == pytest.approx(right / known, abs=1e-12)
 
 
-def test_ndcg_equals_scikit_learn_query_by_query() -> None:
+@pytest.mark.parametrize("decimals", [0, 9])
+def test_ndcg_equals_scikit_learn_query_by_query(decimals: int) -> None:
     generator = torch.Generator().manual_seed(2)
     query = torch.tensor([0] * 7 + [1] * 9 + [2] * 4)
-    scores = torch.randn(20, generator=generator).double()
+    scores = torch.randn(20, generator=generator).double().round(decimals=decimals)
     relevance = torch.randint(0, 4, (20,), generator=generator)
     relevance[query == 2] = 0  # nothing relevant: not defined
     found = _metrics.ndcg_per_query(scores, relevance, query, k=5)
@@ -94,6 +95,16 @@ def test_ndcg_equals_scikit_learn_query_by_query() -> None:
         gain = (2.0 ** relevance[mine].double().numpy() - 1.0)[None]
         assert found[number].item() == pytest.approx(ndcg_score(gain, scores[mine].numpy()[None], k=5), abs=1e-12)
     assert found[2].isnan()
+
+
+def test_ndcg_of_equal_scores_does_not_depend_on_the_order_of_the_items() -> None:
+    relevance = torch.tensor([3, 2, 1, 0, 0, 0])  # the best order, as data are often sorted
+    scores = torch.zeros(6, dtype=torch.float64)
+    query = torch.zeros(6, dtype=torch.int64)
+    found = _metrics.ndcg_per_query(scores, relevance, query, k=3)
+    backwards = _metrics.ndcg_per_query(scores, relevance.flip(0), query, k=3)
+    assert found.item() == pytest.approx(backwards.item(), abs=1e-12)
+    assert found.item() < 0.5
 
 
 def test_goal_takes_the_mean_over_labels_and_leaves_missing_ones_out() -> None:

@@ -94,6 +94,8 @@ def two_way_partial_auc(scores: Tensor, positive: Tensor, weight: Tensor, max_fp
 def ndcg_per_query(scores: Tensor, relevance: Tensor, query: Tensor, k: int | None) -> Tensor:
     """(Q,) NDCG at k of each query with gains 2^relevance - 1; NaN where nothing is relevant.
 
+    Items of equal score share their places, each with the mean gain of them: no order of the data counts.
+
     Args:
         scores: (n,).
         relevance: (n,) >= 0.
@@ -114,10 +116,19 @@ def _discounted(scores: Tensor, gain: Tensor, query: Tensor, k: int | None) -> T
     count = query.bincount()  # (Q,)
     start = count.cumsum(0) - count
     place = torch.arange(of.shape[0], device=of.device) - start[of]
-    worth = gain[order] / torch.log2(place.double() + 2.0)
+    worth = _mean_of_ties(gain[order], scores[order], of) / torch.log2(place.double() + 2.0)
     if k is not None:
         worth = torch.where(place < k, worth, 0.0)
     return worth.new_zeros(count.shape[0]).index_add_(0, of, worth)
+
+
+def _mean_of_ties(gain: Tensor, scores: Tensor, of: Tensor) -> Tensor:
+    """(n,) gains in the place of which items of equal score in one query have their mean; all in order."""
+    is_new = torch.ones_like(of, dtype=torch.bool)
+    is_new[1:] = (scores[1:] != scores[:-1]) | (of[1:] != of[:-1])
+    tie = is_new.cumsum(0) - 1  # (n,) the number of the run of equal scores
+    total = gain.new_zeros(gain.shape[0]).index_add_(0, tie, gain)
+    return (total / tie.bincount(minlength=gain.shape[0]))[tie]
 
 
 def concordance(scores: Tensor, time: Tensor, event: Tensor, weight: Tensor, chunk: int = 2048) -> Tensor:
