@@ -7,10 +7,11 @@ PYTEST_CORES := -n logical --maxprocesses 8 --dist worksteal
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all check format bench peers clean
+.PHONY: help setup demo test test-all check format docs bench peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +43,14 @@ check: $(STAMP) ## ruff (lint and format) and mypy --strict over src
 format: $(STAMP) ## let ruff format and mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The site's generator comes with the first `make docs`, so that the other targets need not wait for it.
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install -q --no-input --disable-pip-version-check -c constraints.txt -e '.[docs]' </dev/null
+	@touch $@
+
+docs: $(DOCS_STAMP) ## build the documentation site in build/docs; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -q -d build/doctrees docs build/docs
 
 bench: $(STAMP) ## measure step times, with verdicts (BENCH_ARGS="--only tiny --out bench.json")
 	$(BIN)/python -m fcco bench $(BENCH_ARGS)

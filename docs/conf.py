@@ -1,0 +1,76 @@
+"""The documentation site: `make docs` builds it, and every warning is an error."""
+
+import re
+from pathlib import Path
+
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+import fcco
+
+DOCS = Path(__file__).parent
+logger = logging.getLogger(__name__)
+
+project = "fcco"
+author = "The fcco authors"
+copyright = "The fcco authors"
+version = release = fcco.__version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+]
+exclude_patterns = ["_build", "**.ipynb_checkpoints"]
+nitpicky = False
+
+# Markdown
+myst_enable_extensions = ["attrs_block", "colon_fence", "deflist"]
+myst_heading_anchors = 4
+
+# Notebooks are executed when the site is built, and again only where their code has changed.
+nb_execution_mode = "cache"
+nb_execution_timeout = 600
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+
+# Docstrings
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+
+# What one sees
+html_theme = "furo"
+html_title = "fcco"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+
+# Links that leave this folder: the site has no such page, so the path is named instead.
+LEAVING = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)#]+)(?:#[^)]*)?\)")
+
+
+def name_paths_outside(app: Sphinx, page: str, content: list[str]) -> None:
+    """Replace links to files of the repository by the path; one that is not there is a warning, hence an error."""
+
+    def named(link: re.Match[str]) -> str:
+        text, target = link.groups()
+        path = (DOCS / target).resolve()
+        if not path.exists():
+            logger.warning("no such file: %s", target, location=page)
+        inside = path.relative_to(DOCS.parent).as_posix()
+        if text.strip("`") == inside:
+            return f"`{inside}`"
+        return f"{text} (`{inside}`)"
+
+    content[0] = LEAVING.sub(named, content[0])
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("source-read", name_paths_outside)
