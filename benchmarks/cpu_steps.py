@@ -3,12 +3,13 @@
 Run: .venv/bin/python benchmarks/cpu_steps.py --out results/cpu/cpu_steps.json
 The objective is MultiTaskAUC with ten tasks; the plain step takes cross-entropy. In every round each contender takes
 one step on the same batch, drawn beforehand, and who goes first changes: the median of the rounds' ratios is
-printed. The time of the loader's draw stands beside it.
+printed. The time of the loader's draw stands beside it, and the number of tensor operations of a step.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import platform
 import statistics
@@ -22,6 +23,7 @@ from torch import nn
 
 import fcco
 from fcco.data import Batch, Loader, Tasks
+from fcco.lab.bench.operations import operations, operations_by_caller
 from fcco.objectives import MultiTaskAUC
 
 EXAMPLES = 2000
@@ -62,6 +64,7 @@ class Row:
     ratio: float  # over the plain step of the same round
     with_draw: float  # the same where both draw their batch
     bound: float | None
+    operations: int  # of a step
 
     @property
     def holds(self) -> bool:
@@ -120,7 +123,11 @@ def measure(problem: Problem, rounds: int, clock: Clock) -> list[Row]:
         draws.append(took.pop("draw"))
         for name, seconds in took.items():
             spent[name].append(seconds)
-    return [row(problem, name, spent, draws) for name in steps]
+    rows = []
+    for name, step in steps.items():
+        count = operations(functools.partial(step, batches[0]))
+        rows.append(row(problem, name, spent, draws, count))
+    return rows
 
 
 def one_round(
@@ -139,7 +146,7 @@ def one_round(
     return took
 
 
-def row(problem: Problem, name: str, spent: dict[str, list[float]], draws: list[float]) -> Row:
+def row(problem: Problem, name: str, spent: dict[str, list[float]], draws: list[float], count: int) -> Row:
     plain = spent["plain"]
     ratios = [mine / other for mine, other in zip(spent[name], plain, strict=True)]
     both = [(mine + draw) / (other + draw) for mine, other, draw in zip(spent[name], plain, draws, strict=True)]
@@ -150,11 +157,12 @@ def row(problem: Problem, name: str, spent: dict[str, list[float]], draws: list[
         ratio=statistics.median(ratios),
         with_draw=statistics.median(both),
         bound=problem.bounds.get(name),
+        operations=count,
     )
 
 
 def show(rows: list[Row]) -> None:
-    print(f"{'problem':<12}{'step':<10}{'ms':>8}{'ratio':>8}{'bound':>8}{'with draw':>11}")
+    print(f"{'problem':<12}{'step':<10}{'ms':>8}{'ratio':>8}{'bound':>8}{'with draw':>11}{'operations':>12}")
     for found in rows:
         bound = ""
         verdict = ""
@@ -163,8 +171,18 @@ def show(rows: list[Row]) -> None:
             verdict = "  holds" if found.holds else "  MISSED"
         print(
             f"{found.problem:<12}{found.step:<10}{found.ms:>8.3f}{found.ratio:>8.2f}{bound:>8}"
-            f"{found.with_draw:>11.2f}{verdict}"
+            f"{found.with_draw:>11.2f}{found.operations:>12}{verdict}"
         )
+
+
+def show_callers(problem: Problem, name: str) -> None:
+    """Whose operations a method's step runs: the backward pass's stand under the function that starts it."""
+    data = examples(problem)
+    batch = next(iter(loader_of(problem, data)))
+    step = functools.partial(method_step(problem, data, name), batch)
+    print(f"operations of a {name} step, {problem.name}")
+    for caller, count in operations_by_caller(step).most_common():
+        print(f"{count:>5}  {caller}")
 
 
 def main() -> int:
@@ -172,9 +190,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=800)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--cpu-time", action="store_true", help="count this process's time only: for a busy machine")
+    parser.add_argument("--callers", choices=METHODS, help="print whose operations this method's step runs, and stop")
     parser.add_argument("--out", type=Path, help="also write the figures as JSON")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    if options.callers:
+        show_callers(PROBLEMS[0], options.callers)
+        return 0
     clock = time.process_time if options.cpu_time else time.perf_counter
     print(f"fcco {fcco.__version__} on torch {torch.__version__}, {options.threads} thread(s), {platform.machine()}")
     rows: list[Row] = []

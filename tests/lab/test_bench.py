@@ -14,6 +14,7 @@ from fcco.lab.bench import BenchCommand, settings, verdicts
 from fcco.lab.bench.command import budgets, chosen
 from fcco.lab.bench.libauc import there_is_libauc
 from fcco.lab.bench.literal import Literal, LiteralSOX, LiteralV1, LiteralV2, Rates, TaskDraw
+from fcco.lab.bench.operations import OUTSIDE, operations, operations_by_caller
 from fcco.lab.bench.parts import all_parts
 from fcco.lab.bench.problems import CLASSES, QUICK, Layout, Network, Precision, images, solver_of, tasks
 from fcco.lab.bench.rows import Name, Results, Row, Step, Way
@@ -269,3 +270,29 @@ def test_a_file_that_cannot_be_written_is_refused_first(tmp_path: Path, capsys: 
     captured = capsys.readouterr()
     assert f"{tmp_path} is a folder" in captured.err
     assert "SOX" not in captured.out
+
+
+def test_operations_of_a_step_are_counted_backward_included() -> None:
+    x = torch.ones(3, requires_grad=True)
+    taken: list[None] = []
+
+    def step() -> None:
+        taken.append(None)
+        (x.detach() * 2).sum()
+
+    def with_backward() -> None:
+        (x * 2).sum().backward()
+
+    assert operations(step) == 3  # detach, multiply, sum
+    assert len(taken) == 4  # three warm steps and the one that is counted
+    assert operations(with_backward) > operations(step)
+    assert set(operations_by_caller(step)) == {OUTSIDE}
+
+
+def test_operations_of_a_method_stand_under_its_functions() -> None:
+    objective = MultiTaskAUC(normalised_network(), tasks(torch.randn(60, 5).double()))
+    solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=RATES.lr), fcco.sox())
+    batches = iter(solver.loader(blocks=4, samples=6, steps_per_epoch=10))
+    found = operations_by_caller(lambda: solver.step(next(batches)))
+    assert OUTSIDE not in found
+    assert found["solver._gradients:all_finite"] > 0
