@@ -41,6 +41,11 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # attributes as a list: dataclasses have them as fields already
+autodoc_default_options = {
+    "exclude-members": "set_fit_request, set_score_request"
+}  # scikit-learn makes and describes them
+autodoc_type_aliases = {"Schedule": "Schedule"}
 
 # What one sees
 html_theme = "furo"
@@ -61,9 +66,11 @@ def name_paths_outside(app: Sphinx, page: str, content: list[str]) -> None:
 
     def named(link: re.Match[str]) -> str:
         text, target = link.groups()
-        path = (DOCS / target).resolve()
+        path = ((DOCS / page).parent / target).resolve()
         if not path.exists():
             logger.warning("no such file: %s", target, location=page)
+        if path.is_relative_to(DOCS):
+            return link.group()  # a page of the site after all, seen from one in a folder
         inside = path.relative_to(DOCS.parent).as_posix()
         if text.strip("`") == inside:
             return f"`{inside}`"

@@ -103,11 +103,19 @@ class Objective(nn.Module):
 
         An option for speed where f is simple and has no parameters: a small batch's step spends more time on the
         graph of f than on f. It is called only where the class that defines ``outer`` defines it too.
+
+        Args:
+            index: blocks (B,).
+            u: rows (B, dim).
         """
         return None
 
     def project(self, u: Tensor) -> Tensor:
-        """Put rows u (B, dim) back onto the range of g; the default leaves them as they are."""
+        """Put rows u (B, dim) back onto the range of g; the default leaves them as they are.
+
+        Args:
+            u: rows (B, dim).
+        """
         return u
 
     def samples(self, index: Tensor, *data: Any) -> int:
@@ -115,6 +123,10 @@ class Objective(nn.Module):
 
         The default reads the first tensor: (B1, B2, ...) laid out by block counts B1*B2, any other leading
         size K counts K; a ready batch counts its examples.
+
+        Args:
+            index: blocks (B,).
+            data: what ``inner`` takes besides.
         """
         for item in data:
             x = getattr(item, "x", item)
@@ -128,7 +140,12 @@ class Objective(nn.Module):
         return int(index.shape[0])
 
     def forward(self, index: Tensor, *data: Any) -> Tensor:
-        """The same as :meth:`inner`, so that hooks, DDP and ``functional_call`` see it."""
+        """The same as :meth:`inner`, so that hooks, DDP and ``functional_call`` see it.
+
+        Args:
+            index: blocks (B,).
+            data: what ``inner`` takes besides.
+        """
         return self.inner(index, *data)
 
 

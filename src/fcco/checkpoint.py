@@ -23,6 +23,14 @@ from fcco._support.parallel import (
     together,
 )
 
+__all__ = [
+    "CheckpointError",
+    "Stateful",
+    "load",
+    "read",
+    "save",
+]
+
 _FORMAT = "fcco checkpoint"
 _VERSION = 2
 _LOADABLE = (int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
@@ -31,9 +39,15 @@ _LOADABLE = (int, float, bool, complex, str, bytes, type(None), torch.dtype, tor
 class Stateful(Protocol):
     """Anything with a state: a solver, a loader, a scheduler, a model."""
 
-    def state_dict(self) -> dict[str, Any]: ...
+    def state_dict(self) -> dict[str, Any]:
+        """What has to be kept, as tensors, numbers, strings and containers of them."""
 
-    def load_state_dict(self, state: dict[str, Any]) -> Any: ...
+    def load_state_dict(self, state: dict[str, Any]) -> Any:
+        """Go on from it.
+
+        Args:
+            state: what ``state_dict`` gave.
+        """
 
 
 class CheckpointError(ValueError):
@@ -132,6 +146,12 @@ def load(
 
     Under torch.distributed call it on every rank. Ranks without the file (machines that share no disk) are sent the
     content by one that has it; where two have different ones, all refuse.
+
+    Args:
+        path: of the file.
+        solver: the solver, made as it was for the run that saved.
+        loader: its loader; None: the file holds none.
+        others: schedulers, samplers and whatever else was saved, under the same keywords.
 
     Raises:
         CheckpointError: where the file is damaged, foreign, or does not fit (on any rank: then on all of them); every
@@ -235,7 +255,11 @@ def _listed(kinds: Any) -> str:
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The content of a checkpoint, checked for damage; executes nothing from the file."""
+    """The content of a checkpoint, checked for damage; executes nothing from the file.
+
+    Args:
+        path: of the file.
+    """
     if not Path(path).exists():
         raise FileNotFoundError(f"no checkpoint at {path}")
     try:

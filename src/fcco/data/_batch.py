@@ -52,7 +52,12 @@ class Batch:
         return int(self.id.shape[0])
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
-        """The same batch on another device; itself, where it is there already."""
+        """The same batch on another device; itself, where it is there already.
+
+        Args:
+            device: where to.
+            non_blocking: do not wait for the copy, as in ``Tensor.to``.
+        """
         if _are_on(vars(self).values(), torch.device(device)):
             return self
         return self.map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
@@ -62,7 +67,11 @@ class Batch:
         return self.map(lambda tensor: tensor.pin_memory())
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        """The same batch with a function applied to each of its tensors."""
+        """The same batch with a function applied to each of its tensors.
+
+        Args:
+            function: takes a tensor and returns one.
+        """
         changed = {field.name: map_tensors(getattr(self, field.name), function) for field in fields(self)}
         return replace(self, **changed)
 

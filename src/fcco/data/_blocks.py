@@ -81,14 +81,28 @@ class Blocks(ABC):
 
     @abstractmethod
     def batch_size_of(self, share: Share, samples: int) -> int:
-        """K of a rank's batch."""
+        """K of a rank's batch.
+
+        Args:
+            share: B1, as this rank has its part of it.
+            samples: B2.
+        """
 
     def batch_size(self, blocks: int, samples: int) -> int:
-        """K, how many examples a batch of this rank has for B1 ``blocks`` (over all ranks) and B2 ``samples``."""
+        """K, how many examples a batch of this rank has for B1 ``blocks`` (over all ranks) and B2 ``samples``.
+
+        Args:
+            blocks: B1, over all ranks.
+            samples: B2.
+        """
         return self.batch_size_of(share_of(self.num_blocks, blocks), samples)
 
     def labels_at(self, id: Tensor) -> Tensor | None:
-        """What ``batch.y`` is for the examples (K,)."""
+        """What ``batch.y`` is for the examples (K,).
+
+        Args:
+            id: positions (K,).
+        """
         return self.data.labels_at(id)
 
     # ------------------------------------------------------------------ what the output memory asks
@@ -98,15 +112,29 @@ class Blocks(ABC):
         return (self.alive().nonzero()[:, 0],)
 
     def positives_at(self, index: Tensor, id: Tensor) -> Tensor | None:
-        """(B, K) bool: which examples are positives of the blocks' tasks; None: there are no two classes."""
+        """(B, K) bool: which examples are positives of the blocks' tasks; None: there are no two classes.
+
+        Args:
+            index: blocks (B,).
+            id: positions (K,).
+        """
         return None
 
     def touched(self, id: Tensor) -> Tensor | None:
-        """The blocks whose means the examples (K,) enter; None: all of them, or as good as all."""
+        """The blocks whose means the examples (K,) enter; None: all of them, or as good as all.
+
+        Args:
+            id: positions (K,).
+        """
         return None
 
     def check(self, share: Share, samples: int) -> None:
-        """Refuse sizes that no draw makes sense with."""
+        """Refuse sizes that no draw makes sense with.
+
+        Args:
+            share: B1, as this rank has its part of it.
+            samples: B2.
+        """
         if checks.whole("samples", samples) < self.least_samples:
             raise ValueError(
                 f"samples must be at least {self.least_samples} for {type(self.data).__name__}, got {samples}"
@@ -115,21 +143,37 @@ class Blocks(ABC):
     # ------------------------------------------------------------------ for subclasses
 
     def arange(self, size: int) -> Tensor:
-        """0..size-1 on the device."""
+        """0..size-1 on the device.
+
+        Args:
+            size: how many.
+        """
         return torch.arange(size, device=self.device)
 
     def zeros(self, *shape: int) -> Tensor:
-        """Zeros to be weights."""
+        """Zeros to be weights.
+
+        Args:
+            shape: of the weights.
+        """
         return torch.zeros(shape, dtype=exact_dtype(self.device), device=self.device)
 
     def weight_at(self, id: Tensor) -> Tensor | None:
-        """The data's weights of the examples; None: all 1."""
+        """The data's weights of the examples; None: all 1.
+
+        Args:
+            id: positions, of any shape.
+        """
         if self.data.weight is None:
             return None
         return self.data.weight[id]
 
     def worth(self, id: Tensor) -> Tensor:
-        """The data's weights of the examples, 1 where there are none."""
+        """The data's weights of the examples, 1 where there are none.
+
+        Args:
+            id: positions, of any shape.
+        """
         weight = self.weight_at(id)
         if weight is None:
             return torch.ones(id.shape, dtype=exact_dtype(self.device), device=self.device)
@@ -144,7 +188,15 @@ class Blocks(ABC):
     def completed(
         self, batch: Batch, index: Tensor, block_pos: Tensor | None, serves: Tensor | None, weight: Tensor
     ) -> Batch:
-        """The batch with what was found, on its own device."""
+        """The batch with what was found, on its own device.
+
+        Args:
+            batch: as it came.
+            index: its blocks (B,).
+            block_pos: (B,) where each block's own example stands; None: blocks are no examples.
+            serves: (B, K) bool, which example serves which block; None: all serve all.
+            weight: how much each example counts.
+        """
         found = replace(batch, x=None, index=index, block_pos=block_pos, serves=serves, weight=weight)
         return replace(found.to(batch.id.device), x=batch.x)
 

@@ -68,6 +68,7 @@ class ExampleBlocks(ExampleBlocksBase):
     Attributes:
         block_example: (m,) 0..N-1.
         total: (m,) float64, what the weights of the others add up to.
+        data: whose blocks these are.
     """
 
     least_samples: ClassVar[int] = 0

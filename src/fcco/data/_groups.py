@@ -191,6 +191,7 @@ class GroupBlocks(GroupedBlocks):
         group: (N,) the group of each example.
         group_size: (m,) how many examples each has; those of weight 0 do not count.
         group_weight: (m,) float64, what their weights add up to.
+        data: whose blocks these are.
     """
 
     def __init__(self, data: Groups) -> None:
@@ -209,6 +210,7 @@ class BagBlocks(GroupedBlocks):
         bag_label: (m,) int64, 0 or 1.
         bag_size: (m,) how many instances each has; those of weight 0 do not count.
         bag_weight: (m,) float64, what their weights add up to.
+        data: whose blocks these are.
     """
 
     def __init__(self, data: Bags) -> None:

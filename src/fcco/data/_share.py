@@ -121,6 +121,10 @@ class BlockSampler:
         return {"random": gather_objects(self._generator.get_state())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; on more ranks than were saved, the new ones start from their own seeds."""
+        """Go on from there; on more ranks than were saved, the new ones start from their own seeds.
+
+        Args:
+            state: what ``state_dict`` gave.
+        """
         if self._share.rank < len(state["random"]):
             self._generator.set_state(state["random"][self._share.rank])

@@ -47,7 +47,11 @@ class Structure(ABC):
 
     @abstractmethod
     def labels_at(self, id: Tensor) -> Tensor | None:
-        """What ``batch.y`` is for the examples (K,)."""
+        """What ``batch.y`` is for the examples (K,).
+
+        Args:
+            id: positions (K,).
+        """
 
     def __len__(self) -> int:
         return self.num_examples
@@ -61,6 +65,9 @@ class Structure(ABC):
         """The examples at the positions ``ids`` (n,), in that order; a bool mask (N,) will do. Nothing is copied of x.
 
         Queries and bags come whole: positions that cut one in two are refused.
+
+        Args:
+            ids: distinct positions (n,), or a mask (N,).
         """
         rows = self._positions("ids", ids)
         if rows.unique().numel() != rows.numel():
@@ -90,7 +97,11 @@ class Structure(ABC):
         return self._taken(parts[0].to(self.device)), self._taken(parts[1].to(self.device))
 
     def to(self, device: torch.device | str) -> Self:
-        """The same data on another device; where x is a data set it stays on the CPU, and so does all of this."""
+        """The same data on another device; where x is a data set it stays on the CPU, and so does all of this.
+
+        Args:
+            device: where to.
+        """
         moved = copy.copy(self)
         moved.source = self.source.to(torch.device(device))
         moved.device = moved.source.device
@@ -106,6 +117,10 @@ class Structure(ABC):
         """A batch of one's own DataLoader: x of the examples at the positions ``ids`` (K,), on the device of x.
 
         Its blocks are found by the objective, which takes the examples of each class for a uniform draw from it.
+
+        Args:
+            ids: positions (K,).
+            x: the examples at them: a tensor (K, ...), or a tuple or dict of such.
 
         Example:
             >>> from fcco.data import Points

@@ -89,7 +89,11 @@ class TaskBlocks(Blocks):
         return self.tasks.at(self.block_task[index], id)[0]
 
     def sizes(self, samples: int) -> tuple[int, int]:
-        """How many positives and negatives a task gets: no more than the largest task has."""
+        """How many positives and negatives a task gets: no more than the largest task has.
+
+        Args:
+            samples: B2.
+        """
         positives = positives_of(samples, self.positive_fraction)
         return min(positives, self.positives.longest), min(samples - positives, self.negatives.longest)
 

@@ -65,12 +65,14 @@ def fit(
             several labels or classes the mean.
         validation: the share of the data that chooses and is not trained on; or data of its own, in the same form; or
             None: nothing is chosen, the recipe's first settings are trained for one run each.
-        max_fpr: up to where the partial AUCs go; ``min_tpr``: from where on the two-way one counts.
+        max_fpr: the highest false-positive rate that partial AUCs count, in (0, 1].
+        min_tpr: the lowest true-positive rate that the two-way partial AUC counts, in [0, 1).
         k: how far down the list NDCG looks.
         epochs: passes over the data in one run; the whole search has 12 of them at most. None: 20, but at least
             100,000 and at most 2,000,000 examples.
-        batch_size: examples per step; None: a twentieth of the data, from 32 to 256.
-        backbone: a part of the model that comes pretrained; its learning rate is multiplied by ``backbone_lr``.
+        batch_size: examples per step; None: about a tenth of the data, a power of two from 64 to 256.
+        backbone: a part of the model that comes pretrained; None: there is none.
+        backbone_lr: what the learning rate is multiplied by there.
         recipe: other numbers than the usual ones.
         seed: of the split, of all draws and of dropout.
         device: where to train; "auto": on an accelerator where there is one.

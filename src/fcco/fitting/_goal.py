@@ -68,7 +68,11 @@ class Goal:
         return self.metric
 
     def check(self, data: Structure) -> None:
-        """Refuse data of a kind that the metric is not about."""
+        """Refuse data of a kind that the metric is not about.
+
+        Args:
+            data: of the metric.
+        """
         wanted = _NEEDS.get(self.metric, Points)
         if not isinstance(data, wanted):
             raise TypeError(
@@ -76,7 +80,12 @@ class Goal:
             )
 
     def value(self, scores: Tensor, data: Structure) -> float:
-        """The metric of scores (N,) or (N, T) on the data."""
+        """The metric of scores (N,) or (N, T) on the data.
+
+        Args:
+            scores: (N,) or (N, T).
+            data: labels, weights, queries, times or groups.
+        """
         scores = scores.detach().cpu()
         return float(self._values(scores, data, _ones(self._units(data)).unsqueeze(0))[0])
 
@@ -101,7 +110,14 @@ class Goal:
         return low, high
 
     def bootstrap(self, scores: Tensor, data: Structure, *, resamples: int, seed: int = 0) -> Tensor:
-        """(resamples,) the metric on data drawn anew; one seed, one set of draws, so that differences are paired."""
+        """(resamples,) the metric on data drawn anew; one seed, one set of draws, so that differences are paired.
+
+        Args:
+            scores: (N,) or (N, T).
+            data: as of :meth:`value`.
+            resamples: how often.
+            seed: of the draws.
+        """
         scores = scores.detach().cpu()
         units = self._units(data)
         generator = torch.Generator().manual_seed(seed)
@@ -115,7 +131,12 @@ class Goal:
         return torch.cat(found)
 
     def per_label(self, scores: Tensor, data: Structure) -> list[float]:
-        """The metric of each label; of data without labels, the one that there is."""
+        """The metric of each label; of data without labels, the one that there is.
+
+        Args:
+            scores: (N,) or (N, T).
+            data: as of :meth:`value`.
+        """
         if not isinstance(data, Labelled):
             return [self.value(scores, data)]
         scores = scores.detach().cpu()

@@ -63,7 +63,12 @@ class Setting:
 @final
 @dataclass(frozen=True)
 class Rung:
-    """Train to ``length`` runs, then keep the best ``keep`` trials."""
+    """One step of the halving.
+
+    Args:
+        length: how long trials are trained, in runs.
+        keep: how many of the best go on.
+    """
 
     length: float
     keep: int
@@ -135,21 +140,33 @@ class Recipe:
         return _partial_aucs(goal)
 
     def run_length(self, num_examples: int) -> int:
-        """Examples in one run."""
+        """Examples in one run.
+
+        Args:
+            num_examples: of the training part.
+        """
         length = max(round(self.epochs * num_examples), self.least_examples)
         if self.most_examples is None:
             return length
         return min(length, self.most_examples)
 
     def batch_size(self, num_examples: int) -> int:
-        """Examples per step: a power of two from 64 to 256, about a tenth of small data."""
+        """Examples per step: a power of two from 64 to 256, about a tenth of small data.
+
+        Args:
+            num_examples: of the training part.
+        """
         size = 64
         while size < 256 and size * 10 < num_examples:
             size *= 2
         return size
 
     def total_runs(self, goal: Goal) -> float:
-        """How many runs the whole search is long, at most."""
+        """How many runs the whole search is long, at most.
+
+        Args:
+            goal: the metric.
+        """
         plain = _halving_cost(len(self.plain_settings()), self.plain_rungs)
         return plain + len(self.ranking_settings(goal)) * self.ranking_length
 

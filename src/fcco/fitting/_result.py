@@ -43,6 +43,10 @@ class FitResult:
         examples: how many went through the network in training, over all trials.
         validation: the validation part.
         calibration: from scores to probabilities, after :meth:`calibrate`.
+        precision: what the network runs in: "fp32" or "bf16".
+        classes: the names of the classes, where y had such.
+        goal: the metric, as :class:`Goal`.
+        plain_weights: weights of the best plain-loss model.
     """
 
     model: nn.Module
@@ -96,7 +100,12 @@ class FitResult:
         return self
 
     def predict_proba(self, x: Any, *, num_workers: int = 0) -> Tensor:
-        """Probabilities of the positive label (N,), of each label (N, T), or of each class (N, C)."""
+        """Probabilities of the positive label (N,), of each label (N, T), or of each class (N, C).
+
+        Args:
+            x: as of :meth:`predict`.
+            num_workers: processes that fetch from a data set.
+        """
         if self.calibration is None:
             raise RuntimeError("probabilities need result.calibrate() first")
         return self.calibration(self.predict(x, num_workers=num_workers))

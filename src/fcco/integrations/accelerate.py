@@ -10,6 +10,9 @@ from fcco.solver import Solver
 _WHOLE = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
 
 
+__all__ = ["register"]
+
+
 def register(accelerator: Accelerator, solver: Solver, *parts: Stateful) -> None:
     """Make ``accelerator.save_state`` and ``load_state`` hold the solver, its loader and whatever else is given.
 

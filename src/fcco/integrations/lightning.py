@@ -18,6 +18,9 @@ _PRECISIONS = ("32-true", "bf16-mixed")
 _TWICE = ("objective", "optimizer")  # of a solver's state: Lightning's own part of a checkpoint has them
 
 
+__all__ = ["SolverModule"]
+
+
 class SolverModule(pl.LightningModule):
     """A LightningModule that trains by a :class:`fcco.Solver`; write its ``configure_optimizers``.
 
@@ -83,7 +86,11 @@ class SolverModule(pl.LightningModule):
         self.log_report(pending.report)
 
     def log_report(self, report: Report) -> None:
-        """What is logged of a step; override it to log something else."""
+        """What is logged of a step; override it to log something else.
+
+        Args:
+            report: of the step.
+        """
         self.log_dict({"value": report.value, "samples": float(report.samples)})
         if report.u is not None:
             self.log("tracking_error", report.tracking_error)

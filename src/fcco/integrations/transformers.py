@@ -25,6 +25,8 @@ from fcco.integrations._checks import as_arguments, at_next_epoch, check_loader,
 from fcco.objectives import OutputObjective
 from fcco.solver import Report, Solver
 
+__all__ = ["SolverTrainer"]
+
 FILE = "fcco.pt"  # beside Trainer's own files in a checkpoint's folder
 _REFUSED = {
     "fp16": "a gradient scaler has no place for z; take bf16",

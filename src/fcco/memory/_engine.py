@@ -177,7 +177,12 @@ class MemoryEngine(TableKeeper, Engine):
         return max(1, left)
 
     def score(self, reader: Reader, chunk: int) -> None:
-        """The scoring pass: the output of every example at the weights as they are."""
+        """The scoring pass: the output of every example at the weights as they are.
+
+        Args:
+            reader: goes through the data.
+            chunk: examples at once.
+        """
         t = self._counters.t
         table = scored_table(self._evaluator, self._objective, self._table_copy, reader, chunk, t, self._raises)
         with uninterrupted():  # values, rows and form belong together

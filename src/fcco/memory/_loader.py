@@ -209,7 +209,11 @@ class MemoryLoader(EpochLoader):
         )
 
     def advance(self, steps: int) -> None:
-        """Count the first ``steps`` of a plan as handed out; an iteration under way ends."""
+        """Count the first ``steps`` of a plan as handed out; an iteration under way ends.
+
+        Args:
+            steps: at most those left of the last plan.
+        """
         checks.positive_int("steps", steps)
         if steps > self._planned:
             raise ValueError(f"steps must be at most those left of the last plan, {self._planned}, got {steps}")
@@ -245,6 +249,9 @@ class MemoryLoader(EpochLoader):
         """The batch of these ids (K,), without x, as it was drawn; None: :meth:`id_batches` gave none like it.
 
         Batches come back in the order in which they were given; those that were left out in between are forgotten.
+
+        Args:
+            id: positions (K,), on the CPU.
         """
         mine = slice(self._rank, None, self._world)
         # Workers that ran ahead to the end of the epoch ask no more, but the next epoch's first draws are due now.

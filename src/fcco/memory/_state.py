@@ -42,7 +42,8 @@ class MemoryState:
         total: what the upward output gradients add up to in the whole table, a number per column.
         refreshed: the step of the last evaluation of the whole table.
         period: steps between two of them; 0: to be chosen at the first step.
-        table: ``values`` and ``written`` as a table; ``form``: F as a function of it.
+        table: ``values`` and ``written`` as a table.
+        form: F as a function of it.
         clock: () the number of the last step, on the device: what ``written`` gets; None: not there yet.
         figures: of the last step; None: before it.
         warned: that the table is stale; once is enough.
@@ -63,6 +64,7 @@ class MemoryState:
     warned: bool = derived(default=False)
 
     def after_load(self) -> None:
+        """Take what a saved state holds to where it belongs."""
         self.shares = [share.cpu() for share in self.shares]
         # The engine makes these anew: they hold the objective and the old tensors.
         self.table = None
@@ -72,7 +74,13 @@ class MemoryState:
         self.warned = False
 
     def take_over(self, table: OutputTable, form: Form, rows: list[Tensor]) -> None:
-        """Another table in the place of this one."""
+        """Another table in the place of this one.
+
+        Args:
+            table: the outputs.
+            form: F as a function of them.
+            rows: what the form remembers.
+        """
         self.values = table.values
         self.written = table.written
         self.rows = rows

@@ -77,6 +77,7 @@ class OutputTable:
             shape: of one output, () for a score.
             like: gives dtype and device.
             counted: None: all.
+            size: N.
         """
         values = torch.zeros(size, *shape, dtype=like.dtype, device=like.device)
         written = torch.full((size,), -1, dtype=torch.int64, device=like.device)
@@ -109,7 +110,11 @@ class OutputTable:
         return self.written >= 0
 
     def seen_at(self, id: Tensor) -> Tensor:
-        """(K,) bool, of the examples named; no other entry is read."""
+        """(K,) bool, of the examples named; no other entry is read.
+
+        Args:
+            id: positions (K,).
+        """
         return self.written[id] >= 0
 
     @property
@@ -127,6 +132,7 @@ class OutputTable:
         Args:
             last: (K,) for each draw the last one that gave the same example; None: each is there once.
             sizes: as of :class:`Entries`.
+            id: positions (K,).
         """
         if last is None:
             once = torch.ones_like(id, dtype=torch.bool)
@@ -135,7 +141,13 @@ class OutputTable:
         return Entries(id, self.values[id], self.written[id], once, sizes)
 
     def write(self, id: Tensor, values: Tensor, step: int | Tensor) -> None:
-        """Fresh outputs (K, ...) of the examples (K,); where one is there twice, so is its output."""
+        """Fresh outputs (K, ...) of the examples (K,); where one is there twice, so is its output.
+
+        Args:
+            id: positions (K,).
+            values: the outputs (K, ...).
+            step: the number of the step, kept as the entries' age.
+        """
         self.values[id] = values.to(self.values.dtype)  # autocast gives outputs of half precision
         if isinstance(step, Tensor):
             self.written[id] = step.expand(id.shape)
@@ -143,11 +155,20 @@ class OutputTable:
             self.written.index_fill_(0, id, step)
 
     def put_back(self, old: Entries) -> None:
-        """As it was before a :meth:`write`: for a transaction that fails."""
+        """As it was before a :meth:`write`: for a transaction that fails.
+
+        Args:
+            old: what :meth:`read` gave.
+        """
         self.values[old.id] = old.values
         self.written[old.id] = old.written
 
     def keep_where(self, ok: Tensor, old: Entries) -> None:
-        """:meth:`put_back`, unless ``ok`` () bool says that the step was taken; no device waits."""
+        """:meth:`put_back`, unless ``ok`` () bool says that the step was taken; no device waits.
+
+        Args:
+            ok: () bool, whether the step was taken.
+            old: what :meth:`read` gave.
+        """
         self.values[old.id] = torch.where(ok, self.values[old.id], old.values)
         self.written[old.id] = torch.where(ok, self.written[old.id], old.written)

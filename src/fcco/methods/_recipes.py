@@ -53,7 +53,12 @@ class Method:
         return self.tracker.probes_previous or self.estimator.probes_previous
 
     def with_rates(self, *, alpha: Schedule | None = None, beta: Schedule | None = None) -> Method:
-        """The same method with other rates; parts that have no such rate are left alone."""
+        """The same method with other rates; parts that have no such rate are left alone.
+
+        Args:
+            alpha: the estimator's new rate; None: as it is.
+            beta: the tracker's new rate; None: as it is.
+        """
         tracker = _with_rate(self.tracker, "beta", beta)
         estimator = _with_rate(self.estimator, "alpha", alpha)
         return replace(self, tracker=tracker, estimator=estimator)
@@ -67,39 +72,82 @@ def _with_rate(part: Any, name: str, value: Schedule | None) -> Any:
 
 
 def sox(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 0, nesterov: bool = False) -> Method:
-    """SOX: moving average x momentum (Wang & Yang, ICML 2022)."""
+    """SOX: moving average x momentum (Wang & Yang, ICML 2022).
+
+    Args:
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
+        lag: 0 weighs the gradient with the fresh u; 1 with the u from before the step, as the paper's methods do.
+        nesterov: hand Nesterov's mixture of z and the fresh gradient to the optimizer.
+    """
     return Method("sox", trackers.MovingAverage(beta), estimators.Momentum(alpha, nesterov), lag)
 
 
 def soap(*, beta: Schedule = 0.1, lag: int = 0) -> Method:
-    """SOAP: moving average x plain gradient (Qi et al., NeurIPS 2021)."""
+    """SOAP: moving average x plain gradient (Qi et al., NeurIPS 2021).
+
+    Args:
+        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
+        lag: 0 weighs the gradient with the fresh u; 1 with the u from before the step, as the paper's methods do.
+    """
     return Method("soap", trackers.MovingAverage(beta), estimators.Plain(), lag)
 
 
 def bsgd(*, lag: int = 0) -> Method:
-    """BSGD: the mini-batch's own g x plain gradient; biased for small B2 (Hu et al., NeurIPS 2020)."""
+    """BSGD: the mini-batch's own g x plain gradient; biased for small B2 (Hu et al., NeurIPS 2020).
+
+    Args:
+        lag: without a tracker both weigh the gradient with the batch's own g; kept so that recipes are called alike.
+    """
     return Method("bsgd", trackers.NoTracker(), estimators.Plain(), lag)
 
 
 def bspiderboost(*, period: int = 20, lag: int = 0) -> Method:
-    """BSpiderBoost: the mini-batch's own g x SARAH; hand it larger batches at t = 1, 1 + period, ..."""
+    """BSpiderBoost: the mini-batch's own g x SARAH; hand it larger batches at t = 1, 1 + period, ...
+
+    Args:
+        period: steps between two large batches.
+        lag: without a tracker both weigh the gradient with the batch's own g; kept so that recipes are called alike.
+    """
     return Method("bspiderboost", trackers.NoTracker(), estimators.Sarah(period), lag)
 
 
 def storm_v1(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 1, nesterov: bool = False) -> Method:
-    """Naive STORM x momentum: an ablation of MSVR-v1."""
+    """Naive STORM x momentum: an ablation of MSVR-v1.
+
+    Args:
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
+        lag: 1 weighs the gradient with the u from before the step, as the paper does; 0 with the fresh one.
+        nesterov: hand Nesterov's mixture of z and the fresh gradient to the optimizer.
+    """
     return Method("storm-v1", trackers.Storm(beta), estimators.Momentum(alpha, nesterov), lag)
 
 
 def storm_v2(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 1, zeta: Schedule = 1.0) -> Method:
-    """Naive STORM x STORM: an ablation of MSVR-v2."""
+    """Naive STORM x STORM: an ablation of MSVR-v2.
+
+    Args:
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
+        lag: 1 weighs the gradient with the u from before the step, as the paper does; 0 with the fresh one.
+        zeta: in [0, 1], scales STORM's correction of z: 1 is the paper's rule, 0 is momentum.
+    """
     return Method("storm-v2", trackers.Storm(beta), estimators.Storm(alpha, zeta=zeta), lag)
 
 
 def msvr_v1(
     *, alpha: Schedule = 0.1, beta: Schedule = 0.1, gamma: Schedule | None = None, lag: int = 1, nesterov: bool = False
 ) -> Method:
-    """MSVR-v1: MSVR x momentum (equation 7). Two forward passes and one backward pass per step."""
+    """MSVR-v1: MSVR x momentum (equation 7). Two forward passes and one backward pass per step.
+
+    Args:
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
+        gamma: weight of the correction g - g-; None: the paper's formula, :func:`fcco.trackers.msvr_gamma`; 0: none.
+        lag: 1 weighs the gradient with the u from before the step, as the paper does; 0 with the fresh one.
+        nesterov: hand Nesterov's mixture of z and the fresh gradient to the optimizer.
+    """
     return Method("msvr-v1", trackers.MSVR(beta, gamma), estimators.Momentum(alpha, nesterov), lag)
 
 
@@ -114,6 +162,13 @@ def msvr_v2(
     """MSVR-v2: MSVR x STORM (equation 8). Two forward and two backward passes per step.
 
     ``zeta`` in [0, 1] scales STORM's correction; see :class:`fcco.estimators.Storm`.
+
+    Args:
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
+        gamma: weight of the correction g - g-; None: the paper's formula, :func:`fcco.trackers.msvr_gamma`; 0: none.
+        lag: 1 weighs the gradient with the u from before the step, as the paper does; 0 with the fresh one.
+        zeta: in [0, 1], scales STORM's correction of z: 1 is the paper's rule, 0 is momentum.
     """
     return Method("msvr-v2", trackers.MSVR(beta, gamma), estimators.Storm(alpha, zeta=zeta), lag)
 
@@ -126,7 +181,15 @@ def msvr_v3(
     gamma: Schedule | None = None,
     lag: int = 1,
 ) -> Method:
-    """MSVR-v3: finite-sum MSVR x STORM with reference (equation 10); takes full passes every ``period`` steps."""
+    """MSVR-v3: finite-sum MSVR x STORM with reference (equation 10); takes full passes every ``period`` steps.
+
+    Args:
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
+        period: steps between two full passes over the data; None: one epoch.
+        gamma: weight of the correction g - g-; None: the paper's formula, :func:`fcco.trackers.msvr_gamma`; 0: none.
+        lag: 1 alone: the reference's gradient is weighed with the u from before the step.
+    """
     tracker = trackers.MSVR(beta, gamma, finite_sum=True)
     return Method("msvr-v3", tracker, estimators.Storm(alpha, finite_sum=True), lag, True, period)
 
@@ -134,7 +197,15 @@ def msvr_v3(
 def msvr_v1_sp(
     *, alpha: Schedule = 0.1, beta: Schedule = 0.1, gamma: Schedule | None = None, lag: int = 1, nesterov: bool = False
 ) -> Method:
-    """MSVR-v1, single point: one forward pass with a Jacobian-vector product, one backward pass."""
+    """MSVR-v1, single point: one forward pass with a Jacobian-vector product, one backward pass.
+
+    Args:
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
+        gamma: weight of the correction g - g-; None: the paper's formula, :func:`fcco.trackers.msvr_gamma`; 0: none.
+        lag: 1 weighs the gradient with the u from before the step, as the paper does; 0 with the fresh one.
+        nesterov: hand Nesterov's mixture of z and the fresh gradient to the optimizer.
+    """
     tracker = trackers.MSVR(beta, gamma, single_point=True)
     return Method("msvr-v1-sp", tracker, estimators.Momentum(alpha, nesterov), lag)
 
@@ -147,46 +218,101 @@ def msvr_v2_sp(
     lag: int = 1,
     zeta: Schedule = 1.0,
 ) -> Method:
-    """MSVR-v2, single point in u; the gradient at w_{t-1} is still needed."""
+    """MSVR-v2, single point in u; the gradient at w_{t-1} is still needed.
+
+    Args:
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
+        gamma: weight of the correction g - g-; None: the paper's formula, :func:`fcco.trackers.msvr_gamma`; 0: none.
+        lag: 1 weighs the gradient with the u from before the step, as the paper does; 0 with the fresh one.
+        zeta: in [0, 1], scales STORM's correction of z: 1 is the paper's rule, 0 is momentum.
+    """
     tracker = trackers.MSVR(beta, gamma, single_point=True)
     return Method("msvr-v2-sp", tracker, estimators.Storm(alpha, zeta=zeta), lag)
 
 
 def variant_v1(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 1, nesterov: bool = False) -> Method:
-    """The paper's ablation of MSVR-v1 (equation 18): undrawn blocks decay."""
+    """The paper's ablation of MSVR-v1 (equation 18): undrawn blocks decay.
+
+    Args:
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
+        lag: 1 weighs the gradient with the u from before the step, as the paper does; 0 with the fresh one.
+        nesterov: hand Nesterov's mixture of z and the fresh gradient to the optimizer.
+    """
     return Method("variant-v1", trackers.Variant(beta), estimators.Momentum(alpha, nesterov), lag)
 
 
 def variant_v2(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 1) -> Method:
-    """The paper's ablation of MSVR-v2 (equation 18): undrawn blocks decay."""
+    """The paper's ablation of MSVR-v2 (equation 18): undrawn blocks decay.
+
+    Args:
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
+        lag: 1 weighs the gradient with the u from before the step, as the paper does; 0 with the fresh one.
+    """
     return Method("variant-v2", trackers.Variant(beta), estimators.Storm(alpha), lag)
 
 
 def variant_v3(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, period: int | None = None, lag: int = 1) -> Method:
-    """The paper's ablation of MSVR-v3 (equation 19): undrawn blocks decay."""
+    """The paper's ablation of MSVR-v3 (equation 19): undrawn blocks decay.
+
+    Args:
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
+        period: steps between two full passes over the data; None: one epoch.
+        lag: 1 weighs the gradient with the u from before the step, as the paper does; 0 with the fresh one.
+    """
     tracker = trackers.Variant(beta, finite_sum=True)
     return Method("variant-v3", tracker, estimators.Storm(alpha, finite_sum=True), lag, True, period)
 
 
 def alexr(*, beta: Schedule = 0.1, theta: Schedule = 0.1, lag: int = 0) -> Method:
-    """ALEXR, its first form: extrapolated moving average x plain gradient (Wang & Yang, ICML 2025)."""
+    """ALEXR, its first form: extrapolated moving average x plain gradient (Wang & Yang, ICML 2025).
+
+    Args:
+        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
+        theta: weight of the extrapolation, in [0, 1]; 0: a moving average.
+        lag: 0 weighs the gradient with the fresh u; 1 with the u from before the step, as the paper's methods do.
+    """
     return Method("alexr", trackers.Extrapolation(beta, theta), estimators.Plain(), lag)
 
 
 def sonx(*, beta: Schedule = 0.1, gamma: Schedule | None = None, lag: int = 0) -> Method:
-    """SONX for non-smooth f and g: MSVR (gamma = 0: moving average) x plain (Hu et al., NeurIPS 2023)."""
+    """SONX for non-smooth f and g: MSVR (gamma = 0: moving average) x plain (Hu et al., NeurIPS 2023).
+
+    Args:
+        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
+        gamma: weight of the correction g - g-; None: the paper's formula, :func:`fcco.trackers.msvr_gamma`; 0: none.
+        lag: 0 weighs the gradient with the fresh u; 1 with the u from before the step, as the paper's methods do.
+    """
     return Method("sonx", trackers.MSVR(beta, gamma), estimators.Plain(), lag)
 
 
 def sonex(
     *, alpha: Schedule = 0.1, beta: Schedule = 0.1, gamma: Schedule | None = None, lag: int = 0, nesterov: bool = False
 ) -> Method:
-    """SONEX: MSVR (gamma = 0: moving average) x momentum, for a smoothed outer function (NeurIPS 2025)."""
+    """SONEX: MSVR (gamma = 0: moving average) x momentum, for a smoothed outer function (NeurIPS 2025).
+
+    Args:
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
+        gamma: weight of the correction g - g-; None: the paper's formula, :func:`fcco.trackers.msvr_gamma`; 0: none.
+        lag: 0 weighs the gradient with the fresh u; 1 with the u from before the step, as the paper's methods do.
+        nesterov: hand Nesterov's mixture of z and the fresh gradient to the optimizer.
+    """
     return Method("sonex", trackers.MSVR(beta, gamma), estimators.Momentum(alpha, nesterov), lag)
 
 
 def scent(*, step: Schedule = 0.1, alpha: Schedule | None = None, lag: int = 0, nesterov: bool = False) -> Method:
-    """SCENT: each row's own rate x plain (or momentum where alpha is given); log-domain objectives only."""
+    """SCENT: each row's own rate x plain (or momentum where alpha is given); log-domain objectives only.
+
+    Args:
+        step: step size of each row's own rate, step u/(1 + step u).
+        alpha: rate of the momentum z; None: no momentum.
+        lag: 0 weighs the gradient with the fresh u; 1 with the u from before the step, as the paper's methods do.
+        nesterov: hand Nesterov's mixture of z and the fresh gradient to the optimizer.
+    """
     return Method("scent", trackers.OwnRate(step), _plain_or_momentum(alpha, nesterov), lag)
 
 
@@ -214,7 +340,11 @@ def output_memory(
     (:class:`fcco.objectives.OutputObjective`).
 
     Args:
-        importance: p, see :class:`OutputMemory`; so are ``cap``, ``balance``, ``refresh`` and ``renewal``.
+        importance: p in [0, 1]: the share of the draws that goes by how much an example matters.
+        cap: no draw has an output gradient of more than this many times the mean of its kind; None: no cap.
+        balance: rescale the output gradients so that they add up to zero wherever F is invariant to a common shift.
+        refresh: steps between two evaluations of the whole table; None: chosen so that they stay cheap.
+        renewal: in (0, 1]: how much of the draws' probabilities each of them renews.
         alpha: momentum, z = (1 - alpha) z + alpha G; None: the plain gradient (Adam has momentum of its own).
         nesterov: Nesterov's form of that momentum.
 

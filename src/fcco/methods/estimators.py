@@ -18,13 +18,32 @@ from torch import Tensor
 from fcco._support import checks
 from fcco.methods.schedules import Schedule, at
 
+__all__ = [
+    "Estimator",
+    "Momentum",
+    "Plain",
+    "Sarah",
+    "Storm",
+    "Weights",
+]
+
 Weight = float | Tensor
 
 
 @final
 @dataclass(frozen=True)
 class Weights:
-    """The weights of one update, floats or () tensors."""
+    """The weights of one update, floats or () tensors.
+
+    Args:
+        z: of z_{t-1}.
+        now: of G_t, at w_t.
+        previous: of G-_t, at w_{t-1}; None: not needed, never computed.
+        reference: of G_tau, at w_tau; None: likewise.
+        full: of Gfull_tau, over all data; None: likewise.
+        fresh: Nesterov's mixture takes this times now G_t.
+        lookahead: and this times z_t; None: the optimizer gets z_t.
+    """
 
     z: Weight
     now: Weight
@@ -56,10 +75,15 @@ class Estimator(ABC):
 
         Args:
             large: whether the batch is one of its loader's large ones; None: the loader has none.
+            t: number of the step.
         """
 
     def start(self, t: int) -> Weights:
-        """The weights of a step before which there is no z: z_t = G_t."""
+        """The weights of a step before which there is no z: z_t = G_t.
+
+        Args:
+            t: number of the step.
+        """
         usual = self.weights(t)
         if usual.previous is None:
             return replace(usual, z=0.0, now=1.0)
@@ -144,7 +168,11 @@ class Storm(Estimator):
 @final
 @dataclass(frozen=True)
 class Sarah(Estimator):
-    """z_t = z + G_t - G-_t, and z_t = G_t of a larger batch at t = 1, 1 + period, ... (BSpiderBoost)."""
+    """z_t = z + G_t - G-_t, and z_t = G_t of a larger batch at t = 1, 1 + period, ... (BSpiderBoost).
+
+    Args:
+        period: steps between two large batches.
+    """
 
     period: int
 

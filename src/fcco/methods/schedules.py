@@ -17,6 +17,21 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from fcco._support import checks
 
+__all__ = [
+    "LRSchedule",
+    "MeanStart",
+    "Rates",
+    "Schedule",
+    "constant_free_sox",
+    "constant_free_v1",
+    "constant_free_v2",
+    "constant_free_v3",
+    "theorem_constant",
+    "theorem_v1",
+    "theorem_v2",
+    "theorem_v3",
+]
+
 Schedule = float | Callable[[int], float]
 
 
@@ -41,6 +56,9 @@ class MeanStart:
     it ends lower on most problems; once alpha and the learning rate are tuned there is nothing left of that
     (results/starts), so it is an option and not the default.
 
+    Args:
+        rate: the rate from step 1/rate on, in (0, 1].
+
     Example:
         >>> alpha = MeanStart(0.1)
         >>> [round(alpha(t), 2) for t in (1, 2, 5, 20)]
@@ -59,7 +77,14 @@ class MeanStart:
 @final
 @dataclass(frozen=True)
 class Rates:
-    """One algorithm's schedules: lr, alpha, beta, and a period where there is an anchor."""
+    """One algorithm's schedules.
+
+    Args:
+        lr: learning rate.
+        alpha: rate of the estimator z.
+        beta: rate of the tracker u.
+        period: steps between two full passes; None: the method takes none.
+    """
 
     lr: Schedule
     alpha: Schedule
@@ -70,6 +95,10 @@ class Rates:
 @final
 class LRSchedule(LRScheduler):
     """Sets every group's learning rate to ``lr(t)`` for step t; call ``step()`` after each solver step.
+
+    Args:
+        optimizer: whose learning rates are set.
+        lr: a number, or a function of the step t = 1, 2, ....
 
     Example:
         >>> import torch
@@ -169,6 +198,12 @@ def theorem_v2(*, m: int, b1: int, b2: int, c: float) -> Rates:
     c0 = 264 C, lr_t = (B1 sqrt(B2)/m)^(2/3) (a+t)^(-1/3), beta_{t+1} = m^2 c0^2 lr_t^2/(32 B1^2),
     alpha = B1 beta/m; lr <= B1/(m c0), beta <= 1/(32C); B2 > m is read as m.
 
+    Args:
+        m: number of blocks.
+        b1: blocks per step.
+        b2: samples per block and step.
+        c: C, at least 1; see :func:`fcco.theorem_constant`.
+
     Example:
         >>> rates = theorem_v2(m=10, b1=2, b2=4, c=1.0)
         >>> round(rates.beta(1), 6)
@@ -188,7 +223,15 @@ def theorem_v2(*, m: int, b1: int, b2: int, c: float) -> Rates:
 
 
 def theorem_v3(*, m: int, n: int, b1: int, b2: int, c: float) -> Rates:
-    """Theorem 4's constants for v3: I = mn/(B1 B2), alpha = 1/I, beta = B2/n, lr = B1 sqrt(beta)/(m sqrt(3776 C))."""
+    """Theorem 4's constants for v3: I = mn/(B1 B2), alpha = 1/I, beta = B2/n, lr = B1 sqrt(beta)/(m sqrt(3776 C)).
+
+    Args:
+        m: number of blocks.
+        n: samples of a block in all.
+        b1: blocks per step.
+        b2: samples per block and step.
+        c: C, at least 1; see :func:`fcco.theorem_constant`.
+    """
     check_sizes(m, b1, b2)
     beta = b2 / checks.positive_int("n", n)
     if beta > 0.5:
@@ -200,7 +243,13 @@ def theorem_v3(*, m: int, n: int, b1: int, b2: int, c: float) -> Rates:
 
 
 def constant_free_sox(*, m: int, b1: int, horizon: int) -> Rates:
-    """SOX-like (moving-average u, momentum): alpha = sqrt(B1/T), beta = sqrt(m/(B1 T)), ..., B2 = 1."""
+    """SOX-like (moving-average u, momentum): alpha = sqrt(B1/T), beta = sqrt(m/(B1 T)), ..., B2 = 1.
+
+    Args:
+        m: number of blocks.
+        b1: blocks per step.
+        horizon: T, how many steps will be taken.
+    """
     check_sizes(m, b1, 1)
     t = checks.positive_int("horizon", horizon)
     beta = min(1.0, math.sqrt(m / (b1 * t)))
@@ -208,7 +257,14 @@ def constant_free_sox(*, m: int, b1: int, horizon: int) -> Rates:
 
 
 def constant_free_v1(*, m: int, b1: int, horizon: int, b2: int = 1) -> Rates:
-    """MSVR-v1: alpha = sqrt(B/T), lr = B^(1/4) T^(-3/4), beta = (m/B1) lr, with B = min(B1, B2)."""
+    """MSVR-v1: alpha = sqrt(B/T), lr = B^(1/4) T^(-3/4), beta = (m/B1) lr, with B = min(B1, B2).
+
+    Args:
+        m: number of blocks.
+        b1: blocks per step.
+        horizon: T, how many steps will be taken.
+        b2: samples per block and step.
+    """
     check_sizes(m, b1, b2)
     t, b = checks.positive_int("horizon", horizon), min(b1, b2)
     lr = b**0.25 * t**-0.75
@@ -217,6 +273,11 @@ def constant_free_v1(*, m: int, b1: int, horizon: int, b2: int = 1) -> Rates:
 
 def constant_free_v2(*, m: int, b1: int, horizon: int) -> Rates:
     """MSVR-v2: beta = (m/(B1 T))^(2/3), alpha = B1 beta/m, lr = (B1/m)^(1/3) T^(-2/3), B2 = 1.
+
+    Args:
+        m: number of blocks.
+        b1: blocks per step.
+        horizon: T, how many steps will be taken.
 
     Example:
         >>> rates = constant_free_v2(m=8, b1=1, horizon=1000)
@@ -230,7 +291,14 @@ def constant_free_v2(*, m: int, b1: int, horizon: int) -> Rates:
 
 
 def constant_free_v3(*, m: int, n: int, b1: int, horizon: int) -> Rates:
-    """MSVR-v3: alpha = B1/(mn), beta = 1/n, lr = B1^(1/2) m^(-1/2) n^(-1/4) T^(-1/2), I = mn/B1, B2 = 1."""
+    """MSVR-v3: alpha = B1/(mn), beta = 1/n, lr = B1^(1/2) m^(-1/2) n^(-1/4) T^(-1/2), I = mn/B1, B2 = 1.
+
+    Args:
+        m: number of blocks.
+        n: samples of a block in all.
+        b1: blocks per step.
+        horizon: T, how many steps will be taken.
+    """
     check_sizes(m, b1, 1)
     t, n = checks.positive_int("horizon", horizon), checks.positive_int("n", n)
     return Rates(math.sqrt(b1 / m) * n**-0.25 * t**-0.5, b1 / (m * n), 1 / n, math.ceil(m * n / b1))

@@ -9,11 +9,25 @@ from typing import final
 from fcco._support import checks
 from fcco.methods.schedules import at, check_sizes, constant, theorem_v3
 
+__all__ = [
+    "Stage",
+    "convex_mu",
+    "stages_v2",
+    "stages_v3",
+]
+
 
 @final
 @dataclass(frozen=True)
 class Stage:
-    """One stage: how many steps, and the rates in it."""
+    """One stage: how many steps, and the rates in it.
+
+    Args:
+        steps: how many steps the stage takes.
+        lr: the optimizer's learning rate in it.
+        alpha: the estimator's rate.
+        beta: the tracker's rate.
+    """
 
     steps: int
     lr: float
@@ -39,6 +53,11 @@ def stages_v2(*, m: int, b1: int, b2: int, c: float, mu: float, gap: float, accu
     Args:
         gap: a bound on F(w_1) - F*.
         accuracy: the eps to reach; log2(2 eps_1/eps) stages.
+        m: number of blocks.
+        b1: blocks per step.
+        b2: samples per block and step.
+        c: C, at least 1; see :func:`fcco.theorem_constant`.
+        mu: the PL constant.
     """
     check_sizes(m, b1, b2)
     c0, mu = 264 * constant(c), checks.positive("mu", mu)
@@ -60,6 +79,16 @@ def stages_v3(*, m: int, n: int, b1: int, b2: int, c: float, mu: float, gap: flo
     (F_s - F*)/eps_{s-1} <= 1/(mu lr T) + 1/(alpha T) + m/(beta B1 T) <= 1/2, at most 1/6. The paper says only
     T = O(max{mn/(B1 B2), m sqrt(n)/(mu B1 sqrt(B2))}); the sqrt(3776 C) in lr has to come with it.
     docs/errata.md shows that the bounds on u and z, which the proof leaves out, follow with the same T.
+
+    Args:
+        m: number of blocks.
+        n: samples of a block in all.
+        b1: blocks per step.
+        b2: samples per block and step.
+        c: C, at least 1; see :func:`fcco.theorem_constant`.
+        mu: the PL constant.
+        gap: a bound on F(w_1) - F*.
+        accuracy: the eps to reach.
     """
     rates = theorem_v3(m=m, n=n, b1=b1, b2=b2, c=c)
     first = max(checks.non_negative("gap", gap), 146 * c / checks.positive("mu", mu))
@@ -69,7 +98,12 @@ def stages_v3(*, m: int, n: int, b1: int, b2: int, c: float, mu: float, gap: flo
 
 
 def convex_mu(*, accuracy: float, distance: float) -> float:
-    """mu = eps/D for the convex case, D >= ||w*||^2: run the stages on F + (mu/2)||w||^2 to accuracy eps/2."""
+    """mu = eps/D for the convex case, D >= ||w*||^2: run the stages on F + (mu/2)||w||^2 to accuracy eps/2.
+
+    Args:
+        accuracy: eps, how close F is to come to its minimum.
+        distance: D, a bound on ||w*||^2.
+    """
     return checks.positive("accuracy", accuracy) / checks.positive("distance", distance)
 
 

@@ -22,13 +22,40 @@ from torch import Tensor
 from fcco._support import checks
 from fcco.methods.schedules import Schedule, at
 
+__all__ = [
+    "MSVR",
+    "Coefficients",
+    "Extrapolation",
+    "MovingAverage",
+    "NoTracker",
+    "OwnRate",
+    "Storm",
+    "Tracker",
+    "Values",
+    "Variant",
+    "combine",
+    "floor",
+    "msvr_gamma",
+    "with_derivative",
+]
+
 Coefficient = float | Tensor
 
 
 @final
 @dataclass(frozen=True)
 class Coefficients:
-    """The coefficients of one update; ``beta`` is the weight of a fresh probe, the safeguard's floor."""
+    """The coefficients of one update; None where the value is not needed.
+
+    Args:
+        u: of u_{t-1}.
+        now: of g at w_t.
+        previous: of g at w_{t-1}, on the same samples.
+        reference: of g at w_tau, on the same samples.
+        full: of g at w_tau over all samples.
+        jvp: of the Jacobian times w_t - w_{t-1}.
+        beta: weight of a fresh probe, the floor of the safeguard.
+    """
 
     u: Coefficient
     now: Coefficient
@@ -42,7 +69,16 @@ class Coefficients:
 @final
 @dataclass(frozen=True)
 class Values:
-    """What was probed for the drawn blocks, each (..., B, dim) or None where not needed."""
+    """What was probed for the drawn blocks, each (..., B, dim) or None where not needed.
+
+    Args:
+        u: u_{t-1}.
+        now: g at w_t.
+        previous: g at w_{t-1}, on the same samples.
+        reference: g at w_tau, on the same samples.
+        full: g at w_tau over all samples.
+        jvp: the Jacobian times w_t - w_{t-1}.
+    """
 
     u: Tensor
     now: Tensor
@@ -106,7 +142,14 @@ def _combine_log(c: Coefficients, v: Values) -> Tensor:
 
 
 def floor(u: Tensor, g: Tensor, beta: Coefficient, log_domain: Tensor | bool | None) -> Tensor:
-    """The u that a weight may use: at least beta*g in the log components, so that no weight exceeds 1/beta."""
+    """The u that a weight may use: at least beta*g in the log components, so that no weight exceeds 1/beta.
+
+    Args:
+        u: rows (..., B, dim), logarithms in the log components.
+        g: the fresh probe, likewise.
+        beta: weight of a fresh probe.
+        log_domain: (dim,) bool, which components are in the log domain; True: all of them, None: none.
+    """
     if log_domain is None or log_domain is False:
         return u
     above = torch.maximum(u, g + _log(beta))  # (..., B, dim)
@@ -150,6 +193,10 @@ def _log(weight: Coefficient) -> Coefficient:
 def msvr_gamma(beta: float, ratio: float) -> float:
     """The paper's gamma = (m - B1)/(B1 (1 - beta)) + (1 - beta), with ratio = m/B1; 0 at beta = 1 (equation 5).
 
+    Args:
+        beta: rate of the tracker, in (0, 1].
+        ratio: m/B1, at least 1.
+
     Example:
         >>> msvr_gamma(0.5, 2.0)
         2.5
@@ -177,10 +224,20 @@ class Tracker(ABC):
 
     @abstractmethod
     def coefficients(self, t: int, ratio: float, u: Tensor) -> Coefficients:
-        """The coefficients of step t (1, 2, ...), with ratio = m/B1 and the rows u_{t-1} (B, dim)."""
+        """The coefficients of step t (1, 2, ...), with ratio = m/B1 and the rows u_{t-1} (B, dim).
+
+        Args:
+            t: number of the step.
+            ratio: m/B1.
+            u: the drawn blocks' rows (B, dim); OwnRate alone reads them.
+        """
 
     def decay(self, t: int) -> float:
-        """What the rows of blocks that are not drawn at step t are multiplied by."""
+        """What the rows of blocks that are not drawn at step t are multiplied by.
+
+        Args:
+            t: number of the step.
+        """
         return 1.0
 
 
@@ -198,7 +255,11 @@ class NoTracker(Tracker):
 @final
 @dataclass(frozen=True)
 class MovingAverage(Tracker):
-    """u_t = (1 - beta) u + beta g (SOX; equation 3 of the paper)."""
+    """u_t = (1 - beta) u + beta g (SOX; equation 3 of the paper).
+
+    Args:
+        beta: weight of a fresh probe, in (0, 1], or a function of t.
+    """
 
     beta: Schedule
 
@@ -211,7 +272,11 @@ class MovingAverage(Tracker):
 @dataclass(frozen=True)
 class Storm(Tracker):
     """u_t = (1 - beta) u + beta g + (1 - beta)(g - g-): STORM, naive in that it ignores the draw of the blocks
-    (equation 4 of the paper)."""
+    (equation 4 of the paper).
+
+    Args:
+        beta: weight of a fresh probe, in (0, 1], or a function of t.
+    """
 
     beta: Schedule
 
@@ -268,6 +333,10 @@ class Variant(Tracker):
     """The paper's ablation (equations 18 and 19): STORM on the blocks scaled by m/B1, the others decay.
 
     u_t = (1-b) u + b (m/B1) g + (1-b)(m/B1)(g - g-) for drawn blocks, u_t = (1-b) u for the others.
+
+    Args:
+        beta: weight of a fresh probe, in (0, 1], or a function of t.
+        finite_sum: equation 19: corrected by the reference's full pass.
     """
 
     beta: Schedule
@@ -293,7 +362,12 @@ class Variant(Tracker):
 @final
 @dataclass(frozen=True)
 class Extrapolation(Tracker):
-    """u_t = (1 - beta) u + beta g + beta theta (g - g-): ALEXR's dual step, theta in [0, 1]."""
+    """u_t = (1 - beta) u + beta g + beta theta (g - g-): ALEXR's dual step, theta in [0, 1].
+
+    Args:
+        beta: weight of a fresh probe, in (0, 1], or a function of t.
+        theta: weight of the extrapolation, in [0, 1], or a function of t.
+    """
 
     beta: Schedule
     theta: Schedule
@@ -317,6 +391,9 @@ class OwnRate(Tracker):
     """The moving average with each row's own rate b_i = step u_i / (1 + step u_i) (SCENT); log domain only.
 
     With v = log u the rate is sigmoid(log step + v), u before the update.
+
+    Args:
+        step: step size of the rate, positive, or a function of t.
     """
 
     step: Schedule

@@ -101,14 +101,24 @@ class OutputObjective(Objective):
     # ------------------------------------------------------------------ f and g
 
     def outputs(self, x: Any) -> Tensor:
-        """What the network says of each example: (K, ...) -> (K, ...)."""
+        """What the network says of each example: (K, ...) -> (K, ...).
+
+        Args:
+            x: of the examples (K, ...), or a tuple or dict of such.
+        """
         result = called(self.model, x)
         if not isinstance(result, Tensor):
             raise TypeError(f"the model must return a tensor, or an object with .logits, got {type(result).__name__}")
         return result
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        """g of the blocks (B, dim) from the outputs (K, ...) alone; ``batch.x`` is not read."""
+        """g of the blocks (B, dim) from the outputs (K, ...) alone; ``batch.x`` is not read.
+
+        Args:
+            index: blocks (B,).
+            outputs: of the network (K, ...).
+            batch: ids, labels, weights: who is compared with whom.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define values(index, outputs, batch)")
 
     def inner(self, index: Tensor, *data: Any) -> Tensor:
@@ -163,7 +173,11 @@ class OutputObjective(Objective):
         return full_pass(self.blocks, chunk, dtype=self.input_dtype())
 
     def complete(self, batch: Batch) -> Batch:
-        """A batch of ``data.batch(...)`` with its blocks and weights; one that has its blocks stays as it is."""
+        """A batch of ``data.batch(...)`` with its blocks and weights; one that has its blocks stays as it is.
+
+        Args:
+            batch: with its ids.
+        """
         if batch.index is not None:
             return batch
         return self.blocks.complete(batch)
@@ -181,6 +195,9 @@ class OutputObjective(Objective):
         """F as a function of a table of outputs in a fast form; None: the generic form, from values and outer.
 
         It is asked only where no subclass has another ``values`` or ``outer`` than the class that defines it.
+
+        Args:
+            table: the outputs.
         """
         return None
 
@@ -195,6 +212,10 @@ class OutputObjective(Objective):
         """Register what follows from the data (maps, counts, weights) as a buffer on the model's device.
 
         It is not part of ``state_dict``: the data say it, and a state of other data must not overwrite it.
+
+        Args:
+            name: of the buffer.
+            value: None: there is none.
         """
         first = next(self.model.parameters(), None)  # a model without parameters has no device
         if value is not None and first is not None:
@@ -202,19 +223,32 @@ class OutputObjective(Objective):
         self.register_fixed_buffer(name, value, persistent=False)
 
     def register_scale(self, scale: Tensor | None) -> None:
-        """Set what f of each block (m,) is multiplied by in F; None: 1."""
+        """Set what f of each block (m,) is multiplied by in F; None: 1.
+
+        Args:
+            scale: (m,), or None.
+        """
         if scale is not None:
             scale = like_parameters(self.model, scale)
         self.register_table("block_scale", scale)
 
     def weighted(self, index: Tensor, f: Tensor) -> Tensor:
-        """f (B,) times what the blocks count."""
+        """f (B,) times what the blocks count.
+
+        Args:
+            index: blocks (B,).
+            f: their values (B,).
+        """
         if self.block_scale is None:
             return f
         return f * self.block_scale[index].to(f.dtype)
 
     def checked_batch(self, data: tuple[Any, ...]) -> Batch:
-        """The one batch among the data of a step, refused where it lacks weights that the data have."""
+        """The one batch among the data of a step, refused where it lacks weights that the data have.
+
+        Args:
+            data: as the step got them.
+        """
         if len(data) != 1 or not isinstance(data[0], Batch):
             got = ", ".join(type(item).__name__ for item in data) or "nothing"
             raise TypeError(f"{type(self).__name__} takes one fcco.data.Batch beside index, got {got}")

@@ -145,7 +145,11 @@ class GlobalContrastive(OutputObjective):
         }
 
     def tau(self, index: Tensor) -> Tensor | float:
-        """The temperatures of the blocks: a number, or (B, 2) where each has its own."""
+        """The temperatures of the blocks: a number, or (B, 2) where each has its own.
+
+        Args:
+            index: blocks (B,).
+        """
         given = self.temperature
         if not isinstance(given, LearnedTemperature):
             return given

@@ -21,6 +21,9 @@ class KLRisk:
     1/p_i, so above that the exponential is continued by its tangent: the minimum is the same, and neither values
     nor weights overflow, however far v is from it.
 
+    Args:
+        strength: lambda of the penalty, positive.
+
     Example:
         >>> KLRisk(strength=0.1)(torch.tensor([0.0, 100.0]), torch.tensor([0.5, 0.5]))
         tensor([  0.0000, 199.9614])
@@ -45,6 +48,10 @@ class CVaRRisk:
 
     :math:`\min_v v + \frac1\alpha \sum_i p_i \max(g_i - v, 0)` is that mean. ``smoothing`` rho > 0 rounds the corner:
     0 below 0, :math:`x^2/(2\rho)` up to rho, :math:`x - \rho/2` above (the hinge's Moreau envelope).
+
+    Args:
+        fraction: alpha in (0, 1], the share of the groups that counts.
+        smoothing: rho, how wide the corner is rounded.
 
     Example:
         >>> CVaRRisk(fraction=0.5, smoothing=1.0)(torch.tensor([-1.0, 0.5, 2.0]), torch.ones(3) / 3)

@@ -165,6 +165,10 @@ class Smoothed(Objective):
 class Hinge:
     """f(u) = scale * max(margin + u, 0), dim 1: a penalty for a constraint g_i <= -margin.
 
+    Args:
+        margin: c.
+        scale: a factor.
+
     Example:
         >>> Hinge(margin=1.0)(torch.arange(2), torch.tensor([[-2.0], [1.0]]))
         tensor([0., 2.])
@@ -181,7 +185,13 @@ class Hinge:
         return self.scale * (self.margin + _only(u)).clamp(min=0.0)
 
     def prox(self, index: Tensor, u: Tensor, rho: float) -> Tensor:
-        """u - clamp(margin + u, 0, scale/rho)."""
+        """u - clamp(margin + u, 0, scale/rho).
+
+        Args:
+            index: blocks (B,).
+            u: rows (B, dim).
+            rho: of the envelope, positive.
+        """
         return u - (self.margin + u).clamp(0.0, self.scale / rho)
 
 
@@ -199,7 +209,13 @@ class Max:
         return u.amax(1)
 
     def prox(self, index: Tensor, u: Tensor, rho: float) -> Tensor:
-        """min(u, level), where what lies above the level adds up to 1/rho."""
+        """min(u, level), where what lies above the level adds up to 1/rho.
+
+        Args:
+            index: blocks (B,).
+            u: rows (B, dim).
+            rho: of the envelope, positive.
+        """
         ordered = u.sort(1, descending=True).values  # (B, dim)
         count = torch.arange(1, u.shape[1] + 1, device=u.device, dtype=u.dtype)
         levels = (ordered.cumsum(1) - 1.0 / rho) / count  # the level, if the k largest lie above it
@@ -230,10 +246,22 @@ class CVaR(nn.Module):
         self.threshold = nn.Parameter(torch.tensor(float(start)))
 
     def forward(self, index: Tensor, u: Tensor) -> Tensor:
+        """f of the rows (B,).
+
+        Args:
+            index: blocks (B,).
+            u: rows (B, dim).
+        """
         return self.threshold + (_only(u) - self.threshold).clamp(min=0.0) / self.level
 
     def prox(self, index: Tensor, u: Tensor, rho: float) -> Tensor:
-        """u - clamp(u - t, 0, 1/(level rho))."""
+        """u - clamp(u - t, 0, 1/(level rho)).
+
+        Args:
+            index: blocks (B,).
+            u: rows (B, dim).
+            rho: of the envelope, positive.
+        """
         return u - (u - self.threshold).clamp(0.0, 1.0 / (self.level * rho))
 
 

@@ -48,7 +48,11 @@ class Surrogate(ABC):
         return None
 
     def exponential_kernel(self, temperature: float) -> Kernel | None:
-        """Fast sums of exp(l / temperature) over pairs, for the output memory; None: there are none."""
+        """Fast sums of exp(l / temperature) over pairs, for the output memory; None: there are none.
+
+        Args:
+            temperature: of the exponential.
+        """
         return None
 
 
@@ -66,7 +70,11 @@ class _Quadratic(Surrogate):
 
     @abstractmethod
     def inside(self, x: Tensor) -> Tensor:
-        """What is squared: l is scale times its square, and l' is 2 scale times it."""
+        """What is squared: l is scale times its square, and l' is 2 scale times it.
+
+        Args:
+            x: differences of scores, of any shape.
+        """
 
     def kernel(self) -> Kernel:
         from fcco.memory.forms._polynomial import Polynomial
@@ -83,6 +91,10 @@ class _Quadratic(Surrogate):
 @dataclass(frozen=True)
 class SquaredHinge(_Quadratic):
     """scale * max(margin + x, 0)^2.
+
+    Args:
+        margin: a pair costs nothing once the positive is ahead by it.
+        scale: a factor.
 
     Example:
         >>> SquaredHinge(margin=1.0)(torch.tensor([-2.0, 0.0, 1.0]))
@@ -105,7 +117,12 @@ class SquaredHinge(_Quadratic):
 @final
 @dataclass(frozen=True)
 class Square(_Quadratic):
-    """scale * (margin + x)^2."""
+    """scale * (margin + x)^2.
+
+    Args:
+        margin: how far ahead the positive should be.
+        scale: a factor.
+    """
 
     hinge: ClassVar[bool] = False
 
@@ -130,7 +147,11 @@ class _Sharp(Surrogate):
 @final
 @dataclass(frozen=True)
 class Logistic(_Sharp):
-    """log(1 + exp(sharpness * x)) / sharpness, smooth and never overflowing."""
+    """log(1 + exp(sharpness * x)) / sharpness, smooth and never overflowing.
+
+    Args:
+        sharpness: how fast it bends; large: a hinge.
+    """
 
     def __call__(self, x: Tensor) -> Tensor:
         return torch.nn.functional.softplus(x, beta=self.sharpness)
@@ -151,6 +172,9 @@ class Logistic(_Sharp):
 @dataclass(frozen=True)
 class Exponential(_Sharp):
     """exp(sharpness * x), the loss of Rudin's p-norm push.
+
+    Args:
+        sharpness: how fast it grows.
 
     Example:
         >>> Exponential()(torch.tensor([0.0, 1.0]))

@@ -118,14 +118,22 @@ class RankingClassifier(ClassifierMixin, TableEstimator):
         return self
 
     def decision_function(self, X: Any) -> Any:
-        """Scores (N,), or (N, T): the higher, the more likely; above 0 the positive class is the more likely one."""
+        """Scores (N,), or (N, T): the higher, the more likely; above 0 the positive class is the more likely one.
+
+        Args:
+            X: a table like the one of ``fit``.
+        """
         decisions, _ = self._decisions(X)
         if self._is_binary:
             return decisions[:, 0]
         return decisions
 
     def predict_proba(self, X: Any) -> Any:
-        """Calibrated probabilities: of both classes (N, 2), of each class (N, C), or of each label (N, T)."""
+        """Calibrated probabilities: of both classes (N, 2), of each class (N, C), or of each label (N, T).
+
+        Args:
+            X: a table like the one of ``fit``.
+        """
         _, probabilities = self._decisions(X)
         if self._is_binary:
             return np.concatenate([1.0 - probabilities, probabilities], axis=1)
@@ -136,7 +144,11 @@ class RankingClassifier(ClassifierMixin, TableEstimator):
         return np.where(total > 0.0, probabilities / np.where(total > 0.0, total, 1.0), even)
 
     def predict(self, X: Any) -> Any:
-        """Classes (N,), or labels (N, T) of 0 and 1: the more likely ones."""
+        """Classes (N,), or labels (N, T) of 0 and 1: the more likely ones.
+
+        Args:
+            X: a table like the one of ``fit``.
+        """
         decisions, probabilities = self._decisions(X)
         if self._is_binary:
             return self.classes_[(decisions[:, 0] > 0.0).astype(int)]

@@ -74,11 +74,20 @@ class CoxRegressor(TableEstimator):
         return self
 
     def predict(self, X: Any) -> Any:
-        """Risks (N,), on a logarithmic scale: the higher, the earlier the event."""
+        """Risks (N,), on a logarithmic scale: the higher, the earlier the event.
+
+        Args:
+            X: a table like the one of ``fit``.
+        """
         return self._scores(X)[:, 0]
 
     def score(self, X: Any, y: Any) -> float:
-        """Concordance: the share of comparable pairs in which the higher risk has the earlier event."""
+        """Concordance: the share of comparable pairs in which the higher risk has the earlier event.
+
+        Args:
+            X: a table like the one of ``fit``.
+            y: times and events, as of ``fit``.
+        """
         risk = torch.from_numpy(self.predict(X))
         time, event = times_and_events(self, y)
         ones = torch.ones(1, len(risk), dtype=torch.float64)

@@ -89,11 +89,21 @@ class QueryRanker(TableEstimator):
         return self
 
     def predict(self, X: Any) -> Any:
-        """Scores (N,): the higher, the more relevant."""
+        """Scores (N,): the higher, the more relevant.
+
+        Args:
+            X: a table like the one of ``fit``.
+        """
         return self._scores(X)[:, 0]
 
     def score(self, X: Any, y: Any, query: Any = None) -> float:
-        """NDCG, the mean over the queries."""
+        """NDCG, the mean over the queries.
+
+        Args:
+            X: a table like the one of ``fit``.
+            y: relevances (N,).
+            query: (N,) which query each row is of; None: one query.
+        """
         scores = torch.from_numpy(self.predict(X))
         relevance = torch.from_numpy(numbers(self, y))
         number = torch.from_numpy(query_numbers(query, len(scores)))

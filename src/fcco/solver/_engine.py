@@ -122,6 +122,9 @@ class Engine(ABC):
 
     An engine keeps what it carries between steps in ``state``, a record (:mod:`fcco.solver._state`) that the solver
     forks before a step and puts back where it fails.
+
+    Args:
+        parts: what an engine is made of: the method, the evaluator of g, the blocks and the pass over all data.
     """
 
     #: what it carries between steps
@@ -133,20 +136,38 @@ class Engine(ABC):
         self._full_pass = parts.full_pass
 
     def prepare(self, request: Request) -> Renewal | None:
-        """What comes before the probes of a step: v3's pass over all data, where it is due."""
+        """What comes before the probes of a step: v3's pass over all data, where it is due.
+
+        Args:
+            request: the step to come.
+        """
         return None
 
     @abstractmethod
     def probe(self, request: Request, weights: Weights, transaction: Transaction) -> Probed:
-        """Put weights.now G + weights.previous G- + ... into ``p.grad``; nothing is stored before ``commit``."""
+        """Put weights.now G + weights.previous G- + ... into ``p.grad``; nothing is stored before ``commit``.
+
+        Args:
+            request: the step to be probed.
+            weights: how much each gradient counts in z.
+            transaction: takes what has to be undone where the step fails.
+        """
 
     def join(self, error: Exception) -> None:
-        """Take this rank's failure to where the other ranks meet first in a step; raises it."""
+        """Take this rank's failure to where the other ranks meet first in a step; raises it.
+
+        Args:
+            error: what went wrong here.
+        """
         self._evaluator.join_average(error)
 
     @abstractmethod
     def samples(self, request: Request) -> int:
-        """How many examples the request holds, for a step that was skipped."""
+        """How many examples the request holds, for a step that was skipped.
+
+        Args:
+            request: the step that was skipped.
+        """
 
     @abstractmethod
     def loader(
@@ -159,10 +180,23 @@ class Engine(ABC):
         num_workers: int,
         pin_memory: bool,
     ) -> EpochLoader:
-        """The loader that suits the engine."""
+        """The loader that suits the engine.
+
+        Args:
+            blocks: B1, over all ranks.
+            samples: B2.
+            seed: of the draws.
+            steps_per_epoch: None: the loader's own.
+            num_workers: processes that fetch examples.
+            pin_memory: as in torch's DataLoader.
+        """
 
     def keep_weights(self, weights: list[Tensor] | None) -> None:
-        """w_t is about to become w_{t-1}; ``weights``: a copy of it, where one was made already."""
+        """w_t is about to become w_{t-1}; ``weights``: a copy of it, where one was made already.
+
+        Args:
+            weights: a copy of w_t, where one was made already.
+        """
         return None  # most engines need no earlier weights
 
     def after_step(self, t: int, stacklevel: int) -> None:
@@ -170,6 +204,7 @@ class Engine(ABC):
 
         Args:
             stacklevel: of warnings, for the caller of ``Solver.step``.
+            t: number of the step.
         """
         return None
 
@@ -180,15 +215,27 @@ class Engine(ABC):
         return None
 
     def ratio(self, data: tuple[Any, ...]) -> float | None:
-        """m/B1 of a step's data, where it is known without reading them; 1 where nothing depends on it."""
+        """m/B1 of a step's data, where it is known without reading them; 1 where nothing depends on it.
+
+        Args:
+            data: as :meth:`Solver.step` got it.
+        """
         return 1.0
 
     def is_due(self, t: int) -> bool:
-        """Whether step t begins with something that the host has to do: it is then taken eagerly."""
+        """Whether step t begins with something that the host has to do: it is then taken eagerly.
+
+        Args:
+            t: number of the step.
+        """
         return False
 
     def is_due_after(self, t: int) -> bool:
-        """Whether :meth:`after_step` has something to do after step t."""
+        """Whether :meth:`after_step` has something to do after step t.
+
+        Args:
+            t: number of the step.
+        """
         return False
 
     def fingerprint(self) -> Any:
@@ -200,7 +247,11 @@ class Engine(ABC):
         return []
 
     def begin_capture(self, t: int) -> None:
-        """The steps after t are captured: what the host counted is counted on the device."""
+        """The steps after t are captured: what the host counted is counted on the device.
+
+        Args:
+            t: the last eager step.
+        """
         return None
 
     def read_device(self) -> None:
@@ -209,7 +260,13 @@ class Engine(ABC):
 
     @abstractmethod
     def diagnose(self, full_pass: FullPass | None, z: list[Tensor] | None, gradient: bool) -> Diagnosis:
-        """Exact figures from passes over all data; without those of the gradient where ``gradient`` is False."""
+        """Exact figures from passes over all data; without those of the gradient where ``gradient`` is False.
+
+        Args:
+            full_pass: gives all data; None: the engine's own.
+            z: the estimate of the gradient, to be compared.
+            gradient: whether the exact gradient is wanted.
+        """
 
     @abstractmethod
     def rows(self) -> Tensor:
@@ -220,7 +277,11 @@ class Engine(ABC):
         return None
 
     def check_state(self, state: dict[str, Any]) -> None:
-        """Refuse a saved state for reasons that its fields do not tell."""
+        """Refuse a saved state for reasons that its fields do not tell.
+
+        Args:
+            state: as saved.
+        """
         return None
 
     def after_load(self) -> None:

@@ -12,14 +12,24 @@ from torch import Tensor
 @final
 @dataclass(frozen=True)
 class Oracle:
-    """Oracle calls so far, counted per sample: values of g, Jacobians of g, Jacobian-vector products."""
+    """Oracle calls so far, counted per sample.
+
+    Args:
+        g: values of g.
+        j: Jacobians of g: one per sample in each backward pass.
+        jvp: Jacobian-vector products, of the -sp methods.
+    """
 
     g: int = 0
     j: int = 0
     jvp: int = 0
 
     def plus(self, more: Oracle) -> Oracle:
-        """The counts after some more calls."""
+        """The counts after some more calls.
+
+        Args:
+            more: what is added.
+        """
         return Oracle(self.g + more.g, self.j + more.j, self.jvp + more.jvp)
 
 

@@ -274,6 +274,11 @@ class Solver:
         by then stays moved). ``pending.skipped`` says that something was not finite (with ``nonfinite="skip"``): then
         do not step. Ctrl-C waits for the end of the block. Arguments as of :meth:`step`.
 
+        Args:
+            index: a batch of the solver's loader, or the blocks (B,) of your own objective.
+            data: what ``inner`` takes besides.
+            chunk: examples (blocks, of your own objective) per piece of a large batch; None: all at once.
+
         Example:
             >>> import fcco
             >>> w = torch.nn.Parameter(torch.ones(1))
@@ -545,7 +550,12 @@ class Solver:
         return self._counts().oracle
 
     def charge(self, samples: int, oracle: Oracle) -> None:
-        """Count a pass that was made outside of steps."""
+        """Count a pass that was made outside of steps.
+
+        Args:
+            samples: examples that the pass drew.
+            oracle: its oracle calls.
+        """
         self.state.charge(samples, oracle)
 
     @property
@@ -642,12 +652,20 @@ class Solver:
         }
 
     def check_state_dict(self, state: dict[str, Any]) -> None:
-        """Refuse a state that does not fit; nothing is changed."""
+        """Refuse a state that does not fit; nothing is changed.
+
+        Args:
+            state: what ``state_dict`` gave.
+        """
         self._check_idle()
         self._check(state, self._place())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state; a state that does not fit is refused and nothing is changed."""
+        """Go on from a saved state; a state that does not fit is refused and nothing is changed.
+
+        Args:
+            state: what ``state_dict`` gave.
+        """
         # Everything is checked before anything is changed.
         self.check_state_dict(state)
         place = self._place()

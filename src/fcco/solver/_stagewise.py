@@ -90,7 +90,13 @@ class StageWise:
         return self._left == 0 and self.stage == len(self.stages) - 1
 
     def step(self, index: Any, *data: Any, chunk: int | None = None) -> Report:
-        """One solver step; enters the next stage where the last one is through."""
+        """One solver step; enters the next stage where the last one is through.
+
+        Args:
+            index: as of :meth:`Solver.step`.
+            data: as of :meth:`Solver.step`.
+            chunk: as of :meth:`Solver.step`.
+        """
         if self.finished:
             raise ValueError(f"all {len(self.stages)} stages are through; step has nothing left to run")
         taken = self.solver.t
@@ -140,7 +146,11 @@ class StageWise:
         return {"stage": self.stage, "left": self._left, "random": self._generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there, with the same stages."""
+        """Go on from there, with the same stages.
+
+        Args:
+            state: what ``state_dict`` gave.
+        """
         if not -1 <= state["stage"] < len(self.stages):
             raise ValueError(f"the state is in stage {state['stage']}, but there are {len(self.stages)} stages")
         self._generator.set_state(state["random"])

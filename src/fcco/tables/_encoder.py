@@ -85,7 +85,11 @@ class TableEncoder:
         return self._encode(self._matched(read_columns(table), ignore_extra))
 
     def fit_transform(self, table: Any) -> Tensor:
-        """`fit`, then `transform`, of the same table."""
+        """`fit`, then `transform`, of the same table.
+
+        Args:
+            table: as of `fit`.
+        """
         columns = read_columns(table)
         self._learn(columns)
         return self._encode(self._matched(columns, ignore_extra=False))
@@ -156,7 +160,11 @@ class TableEncoder:
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> TableEncoder:
-        """An encoder from its description."""
+        """An encoder from its description.
+
+        Args:
+            description: what `to_dict` gave.
+        """
         if not isinstance(description, Mapping) or description.get("format") != FORMAT:
             raise TableError(f"description must be a dict with format {FORMAT!r}, got {description!r:.100}")
         if description.get("version") != VERSION:

@@ -93,7 +93,11 @@ class TableNetwork(nn.Module):
         self.head = nn.Linear(width, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scores (K, T) of rows (K, D) as the encoder gives them."""
+        """Scores (K, T) of rows (K, D) as the encoder gives them.
+
+        Args:
+            x: (K, D), float32.
+        """
         if x.dim() != 2 or x.shape[1] != self.in_features:
             raise ValueError(f"x must be (K, {self.in_features}) as the encoder gives it, got {tuple(x.shape)}")
         numeric = x[:, : self.in_features - self._num_categories]

@@ -34,6 +34,8 @@ def from_dataset(
         test: the same for test; without it `test_fraction` of `train` is put aside by `seed`.
         name: the name in reports; the class's own without it.
         num_classes: how many classes; the largest label plus one without it.
+        test_fraction: the share put aside where there is no `test`, of every class alike.
+        seed: of that draw.
 
     Returns:
         images (N, C, H, W) uint8, or float32 (N, ...); classes (N,) int64 or labels (N, L) float32.

@@ -111,5 +111,11 @@ def _accept_old_names(_module: nn.Module, state_dict: dict[str, Any], *_: Any) -
 
 
 def densenet121(in_channels: int = 3, num_outputs: int = 1000, stem: Stem = "imagenet") -> DenseNet:
-    """DenseNet121; the defaults are torchvision's network, 7,978,856 parameters."""
+    """DenseNet121; the defaults are torchvision's network, 7,978,856 parameters.
+
+    Args:
+        in_channels: channels of the images.
+        num_outputs: scores per image.
+        stem: the first layers: "imagenet" as torchvision has them, "small" for images of about 32 pixels.
+    """
     return DenseNet(DEPTHS_121, in_channels, num_outputs, stem)

@@ -16,6 +16,9 @@ def channels_last(model: _Model) -> _Model:
     Tensor cores read that layout; a convolution's output has the layout of its weights, so one conversion of the
     images is all that is left.
 
+    Args:
+        model: changed in place.
+
     Example:
         >>> channels_last(nn.Conv2d(1, 2, 3)).weight.stride()
         (9, 1, 3, 1)
@@ -29,6 +32,10 @@ def channels_last(model: _Model) -> _Model:
 
 
 def is_channels_last(model: nn.Module) -> bool:
-    """Whether a model has convolutions and all their weights lie so."""
+    """Whether a model has convolutions and all their weights lie so.
+
+    Args:
+        model: any network.
+    """
     weights = [p for p in model.parameters() if p.dim() == 4]
     return bool(weights) and all(p.is_contiguous(memory_format=torch.channels_last) for p in weights)

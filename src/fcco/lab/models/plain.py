@@ -9,7 +9,12 @@ from torch import Tensor, nn
 
 
 class Linear(nn.Module):
-    """One affine layer: (N, ...) with in_features values each -> (N, num_outputs)."""
+    """One affine layer: (N, ...) with in_features values each -> (N, num_outputs).
+
+    Args:
+        in_features: values per example.
+        num_outputs: scores per example.
+    """
 
     def __init__(self, in_features: int, num_outputs: int) -> None:
         super().__init__()
@@ -21,7 +26,13 @@ class Linear(nn.Module):
 
 
 class MLP(nn.Module):
-    """Affine layers with ReLU between them: (N, ...) with in_features values each -> (N, num_outputs)."""
+    """Affine layers with ReLU between them: (N, ...) with in_features values each -> (N, num_outputs).
+
+    Args:
+        in_features: values per example.
+        num_outputs: scores per example.
+        hidden: units of each hidden layer.
+    """
 
     def __init__(self, in_features: int, num_outputs: int, hidden: Sequence[int] = (256, 256)) -> None:
         super().__init__()

@@ -91,10 +91,22 @@ def _stage(in_channels: int, out_channels: int, depth: int, stride: int) -> nn.S
 
 
 def resnet18(in_channels: int = 3, num_outputs: int = 1000, stem: Stem = "imagenet") -> ResNet:
-    """ResNet18; the defaults are torchvision's network, 11,689,512 parameters."""
+    """ResNet18; the defaults are torchvision's network, 11,689,512 parameters.
+
+    Args:
+        in_channels: channels of the images.
+        num_outputs: scores per image.
+        stem: the first layers: "imagenet" as torchvision has them, "small" for images of about 32 pixels.
+    """
     return ResNet([2, 2, 2, 2], in_channels, num_outputs, stem)
 
 
 def resnet34(in_channels: int = 3, num_outputs: int = 1000, stem: Stem = "imagenet") -> ResNet:
-    """ResNet34; the defaults are torchvision's network, 21,797,672 parameters."""
+    """ResNet34; the defaults are torchvision's network, 21,797,672 parameters.
+
+    Args:
+        in_channels: channels of the images.
+        num_outputs: scores per image.
+        stem: the first layers: "imagenet" as torchvision has them, "small" for images of about 32 pixels.
+    """
     return ResNet([3, 4, 6, 3], in_channels, num_outputs, stem)

@@ -20,7 +20,12 @@ class NamesItsForm(TableObjective, Protocol):
 
 
 def form_of(objective: NamesItsForm, table: OutputTable) -> Form:
-    """F as a function of the table, in the fastest form that there is."""
+    """F as a function of the table, in the fastest form that there is.
+
+    Args:
+        objective: what the table is for.
+        table: the outputs.
+    """
     form = None
     if speaks_for_itself(objective):
         form = objective.table_form(table)

@@ -79,6 +79,7 @@ class Form(ABC):
 
     @property
     def capturable(self) -> bool:
+        """Whether a captured step can hold :meth:`evaluate`, as the table is now."""
         return True
 
     def start_rows(self) -> list[Tensor]:
@@ -87,7 +88,11 @@ class Form(ABC):
 
     @abstractmethod
     def evaluate_all(self, rows: list[Tensor]) -> Evaluation:
-        """c of every example (N, ...), all rows anew."""
+        """c of every example (N, ...), all rows anew.
+
+        Args:
+            rows: of the evaluation before; the new ones take their place.
+        """
 
     @abstractmethod
     def evaluate(self, ids: Tensor, rows: list[Tensor], old: Entries | None = None) -> Evaluation:

@@ -45,14 +45,23 @@ class ListMeans(ABC):
         Args:
             h: (N,) in double precision, with its graph.
             seen: (N,) bool.
+            blocks: (B,) which means.
         """
 
     def pieces(self, blocks: Tensor) -> Iterator[Tensor]:
-        """The blocks in parts that fit into memory."""
+        """The blocks in parts that fit into memory.
+
+        Args:
+            blocks: (B,).
+        """
         yield blocks
 
     def touched(self, id: Tensor) -> Tensor | None:
-        """The blocks whose lists the examples (K,) are in; None: all of them, or as good as all."""
+        """The blocks whose lists the examples (K,) are in; None: all of them, or as good as all.
+
+        Args:
+            id: positions (K,).
+        """
         return None
 
     @abstractmethod
@@ -61,7 +70,12 @@ class ListMeans(ABC):
 
 
 class _QueryMeans(ListMeans):
-    """Items by query: those of query q are ``items[start[q] : start[q] + size[q]]``; abstract."""
+    """Items by query: those of query q are ``items[start[q] : start[q] + size[q]]``; abstract.
+
+    Args:
+        blocks: (query, item) pairs.
+        device: of the table.
+    """
 
     def __init__(self, blocks: QueryBlocks, device: torch.device) -> None:
         self.query = blocks.item_query.to(device)
@@ -98,7 +112,13 @@ class QueryExponentials(_QueryMeans):
 
 @final
 class QueryPairs(_QueryMeans):
-    """NDCG: the mean of the surrogate of h_j - h_i over the query of i."""
+    """NDCG: the mean of the surrogate of h_j - h_i over the query of i.
+
+    Args:
+        blocks: (query, item) pairs.
+        surrogate: the pair loss.
+        device: of the table.
+    """
 
     why_not = "NDCG compares within the queries drawn, and these have as many pairs as their sizes make"
 
@@ -133,7 +153,12 @@ class QueryPairs(_QueryMeans):
 
 @final
 class RiskExponentials(ListMeans):
-    """Cox: log of the mean of exp(h_j - h_i) over those still at risk at the time of event i."""
+    """Cox: log of the mean of exp(h_j - h_i) over those still at risk at the time of event i.
+
+    Args:
+        blocks: events with their risk sets.
+        device: of the table.
+    """
 
     def __init__(self, blocks: RiskBlocks, device: torch.device) -> None:
         self.block_item = blocks.block_item.to(device)

@@ -160,7 +160,14 @@ def _or_one(weight: Tensor) -> Tensor:
 def moment_form(
     objective: TableObjective, blocks: TaskBlocks, values_at_moments: ValuesAtMoments, table: OutputTable
 ) -> MomentForm | None:
-    """The form, where the outputs are a score per task; arguments as of the class."""
+    """The form, where the outputs are a score per task; arguments as of the class.
+
+    Args:
+        objective: what the table is for.
+        blocks: its tasks.
+        values_at_moments: g from each class's mean and mean square.
+        table: the outputs.
+    """
     fits = table.shape == (blocks.num_tasks,) or (blocks.num_tasks == 1 and table.shape == ())
     if not fits:
         return None

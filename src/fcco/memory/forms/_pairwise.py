@@ -249,7 +249,15 @@ def pairwise_form(
     table: OutputTable,
     same_class_only: tuple[bool, ...] = (False,),
 ) -> PairwiseForm | PairwiseTasksForm | None:
-    """The form, where the loss has a kernel and the outputs a score per task; arguments as of the class."""
+    """The form, where the loss has a kernel and the outputs a score per task; arguments as of the class.
+
+    Args:
+        objective: what the table is for.
+        blocks: its positives.
+        kernel: fast sums of the pair loss; None: there are none.
+        table: the outputs.
+        same_class_only: for each component of g, whether it runs over the block's own class.
+    """
     shape: tuple[int, ...] = ()
     if blocks.num_tasks > 1:
         shape = (blocks.num_tasks,)
