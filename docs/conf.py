@@ -22,6 +22,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
+    "sphinx_design",
 ]
 exclude_patterns = ["_build", "**.ipynb_checkpoints"]
 nitpicky = False
@@ -79,5 +80,15 @@ def name_paths_outside(app: Sphinx, page: str, content: list[str]) -> None:
     content[0] = LEAVING.sub(named, content[0])
 
 
+NOTEBOOKS = re.compile(r"```\{toctree\}\n:caption: Notebooks\n.*?```\n", re.DOTALL)
+
+
+def leave_out_empty_folder(app: Sphinx, page: str, content: list[str]) -> None:
+    """Drop the list of notebooks where there are none: a glob without a match is a warning that cannot be silenced."""
+    if not any((DOCS / "notebooks").glob("*.ipynb")) and not any((DOCS / "notebooks").glob("*.md")):
+        content[0] = NOTEBOOKS.sub("", content[0])
+
+
 def setup(app: Sphinx) -> None:
     app.connect("source-read", name_paths_outside)
+    app.connect("source-read", leave_out_empty_folder)
