@@ -42,7 +42,7 @@ def draw(values: dict[str, dict[int, float]], out: Path) -> None:
     order = sorted(range(len(CLASSES)), key=lambda kind: values["memory"][kind])
     style = {"font.size": 11, "text.color": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK}
     with plt.rc_context({**style, "svg.hashsalt": "fcco", "svg.fonttype": "none", "font.family": "sans-serif"}):
-        figure, axes = plt.subplots(figsize=(7.2, 3.9))
+        figure, axes = plt.subplots(figsize=(5.4, 3.9))
         for place, kind in enumerate(order):
             three = [values[run][kind] for run in RUNS]
             axes.plot([min(three), max(three)], [place, place], color=INK, alpha=0.35, linewidth=2, zorder=1)
@@ -55,7 +55,7 @@ def draw(values: dict[str, dict[int, float]], out: Path) -> None:
         for side in axes.spines.values():
             side.set_visible(False)
         axes.tick_params(length=0)
-        axes.legend(frameon=False, loc="upper left", labelcolor=INK)
+        axes.legend(frameon=False, loc="upper left", labelcolor=INK, handletextpad=0.2)
         figure.tight_layout()
         figure.savefig(out, transparent=True, metadata={"Date": None})
         plt.close(figure)

@@ -26,6 +26,7 @@ extensions = [
 ]
 exclude_patterns = ["_build", "**.ipynb_checkpoints"]
 nitpicky = False
+highlight_language = "none"  # a block says what it is; docstrings have equations in theirs
 
 # Markdown
 myst_enable_extensions = ["attrs_block", "colon_fence", "deflist"]
@@ -50,6 +51,7 @@ autodoc_type_aliases = {"Schedule": "Schedule"}
 
 # What one sees
 html_theme = "furo"
+pygments_dark_style = "github-dark"
 html_title = "fcco"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
@@ -89,6 +91,19 @@ def leave_out_empty_folder(app: Sphinx, page: str, content: list[str]) -> None:
         content[0] = NOTEBOOKS.sub("", content[0])
 
 
+def name_aliases(
+    app: Sphinx, what: str, name: str, obj: object, options: object, arguments: str | None, returns: str | None
+) -> tuple[str, str | None] | None:
+    """Write an alias of a type by its name alone: a signature is long enough."""
+    if arguments is None:
+        return None  # an attribute
+    alias = re.compile(r"TypeAliasForwardRef\('(\w+)'\)")
+    if returns is not None:
+        returns = alias.sub(r"\1", returns)
+    return alias.sub(r"\1", arguments), returns
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("autodoc-process-signature", name_aliases)
     app.connect("source-read", name_paths_outside)
     app.connect("source-read", leave_out_empty_folder)
