@@ -186,15 +186,27 @@ def test_a_diverged_run_has_a_code_of_its_own(tmp_path: Path, capsys: pytest.Cap
 def test_the_lists(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FCCO_DATA", str(tmp_path))
     assert main(["methods"]) == 0
-    assert "msvr-v3" in capsys.readouterr().out
-    assert main(["methods", "msvr-v3"]) == 0
-    assert "fcco.msvr_v3(*, alpha" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "msvr-v3" in shown
+    assert "If you are not sure: output-memory" in " ".join(shown.split())
     assert main(["objectives"]) == 0
     assert "MultiTaskAUC" in capsys.readouterr().out
     assert main(["data"]) == 0
     assert "fashion-mnist" in capsys.readouterr().out
     assert main(["data", "digits"]) == 0
     assert "embedded" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", sorted(texts.METHODS))
+def test_a_method_is_told_in_plain_words(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods", name]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert texts.METHODS[name].what in shown
+    for argument, parameter in inspect.signature(fcco.METHODS[name]).parameters.items():
+        assert f"{argument}={parameter.default}" in shown
+        assert f" {argument}: " in shown  # what it means
+    for markup in (":class:", ":func:", "``", "::", "'Schedule", "(L"):
+        assert markup not in shown
 
 
 @pytest.mark.parametrize("argv", [[], ["--help"], ["-h"]])
@@ -264,8 +276,10 @@ def test_report_is_written_where_asked(
     monkeypatch.setattr(reporting, "write", page)
     assert main(["report", "a", "b", "--title", "two"]) == 0
     assert main(["report", "a", "--out", str(tmp_path / "page.html"), "--note", "n"]) == 0
-    assert asked[0] == ((Path("a"), Path("b")), Path("a"), "two", "")
+    assert main(["report", "a"]) == 0
+    assert asked[0] == ((Path("a"), Path("b")), Path("."), "two", "")  # of two folders: in neither of them
     assert asked[1][1:] == (tmp_path / "page.html", "fcco report", "n")
+    assert asked[2][1] == Path("a")
     assert "page.html" in capsys.readouterr().out
 
 

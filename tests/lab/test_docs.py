@@ -22,7 +22,7 @@ WITHOUT_ARGUMENTS = ("methods", "objectives", "data", "rates", "bench")
 
 def commands() -> list[list[str]]:
     """What stands behind `fcco` in the page's first block, without comments."""
-    block = re.search(r"```\n(fcco .*?)```", PAGE.read_text(), flags=re.DOTALL)
+    block = re.search(r"```sh\n(fcco .*?)```", PAGE.read_text(), flags=re.DOTALL)
     assert block is not None
     found = [shlex.split(line.split("#")[0].split(">")[0])[1:] for line in block.group(1).splitlines()]
     return [argv for argv in found if "|" not in argv and not argv[0].startswith("-")]

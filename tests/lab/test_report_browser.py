@@ -19,7 +19,7 @@ from selenium.webdriver.support.ui import Select
 
 from fcco.lab.report import write_report
 from tests.lab.test_report_page import HOSTILE, METHODS, POINTS, SEEDS, objective, write_runs
-from tests.lab.test_report_runs import write_run
+from tests.lab.test_report_runs import evaluation, write_run
 
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
@@ -127,6 +127,20 @@ def test_final_values(view: Page) -> None:
     assert tests["msvr-v1"][-1] == "differs"
     assert "Welch's t-test" in view.find("#tests-caption").text
     assert "Holm-corrected over 3 comparisons" in view.find("#tests-caption").text
+
+
+def test_a_hover_explains(view: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fcco.lab.report.write.write_figures", lambda *_: [])
+    for seed in range(2):
+        rows = [evaluation(10 * t, 3.0 - t, tracking_error=0.1) for t in range(3)]
+        write_run(tmp_path / "runs" / str(seed), rows, seed=seed)
+    view.open(write_report([tmp_path / "runs"], tmp_path / "out"))
+    for name, word in {"Oracle calls": "Jacobian", "Tracking error": "running estimates u"}.items():
+        for selector in ("label", "th, th button"):
+            titles = [place.get_attribute("title") for place in view.all(selector) if place.text.strip(" ↓↑") == name]
+            assert any(word in str(title) for title in titles), (name, selector)
+    unexplained = "[...document.querySelectorAll('#x label, #y label')].filter((label) => !label.title).length"
+    assert view.run(unexplained) == 0
 
 
 def test_the_legend_toggles(view: Page) -> None:

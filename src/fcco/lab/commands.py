@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,15 +34,38 @@ def run_methods(command: MethodsCommand, console: Console) -> None:
     if command.name is not None:
         import fcco
 
-        recipe = fcco.METHODS[pick("method", command.name, texts.METHODS)]
-        console.print(f"fcco.{recipe.__name__}{inspect.signature(recipe)}", highlight=False, markup=False)
-        console.print(inspect.getdoc(recipe) or "", highlight=False, markup=False)
+        name = pick("method", command.name, texts.METHODS)
+        recipe = fcco.METHODS[name]
+        for line in (texts.METHODS[name].what, "", in_python(recipe), "", without_markup(inspect.getdoc(recipe) or "")):
+            console.print(line, highlight=False, markup=False)
         return
+    console.print(texts.ABOUT_METHODS, highlight=False)
     table = Table("method", "rates", "what it does")
     for name, text in texts.METHODS.items():
         table.add_row(name, ", ".join(text.rates), text.what)
     console.print(table)
     console.print("Use one with `fcco train --method NAME`; `fcco methods NAME` says more of it.", highlight=False)
+
+
+def in_python(recipe: Callable[..., object]) -> str:
+    """How a recipe is called, with its defaults.
+
+    Args:
+        recipe: of :data:`fcco.METHODS`.
+    """
+    settings = [f"{name}={parameter.default}" for name, parameter in inspect.signature(recipe).parameters.items()]
+    return f"fcco.{recipe.__name__}({', '.join(settings)})"
+
+
+def without_markup(text: str) -> str:
+    """A docstring as plain text: names without the marks that the reference turns into links.
+
+    Args:
+        text: of a docstring, without its indent.
+    """
+    text = re.sub(r":\w+:`~?([^`]+)`", r"\1", text)
+    text = text.replace("``", "")
+    return re.sub(r"^::\n\n", "", text, flags=re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -120,7 +145,7 @@ class ReportCommand:
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Run folders, or folders that hold some."""
     out: Path | None = None
-    """The page, or the folder for it; None: report.html in the first of the runs' folders."""
+    """The page, or the folder for it; None: report.html in the folder named, of several here."""
     title: str = "fcco report"
     """The page's title."""
     note: str = ""
@@ -133,7 +158,10 @@ def run_report(command: ReportCommand, console: Console) -> None:
         raise LabError("name at least one run folder: fcco report RUN...")
     from fcco.lab import reporting
 
-    out = command.out or command.runs[0]
+    out = command.out
+    if out is None:
+        # A page of several folders belongs to none of them.
+        out = command.runs[0] if len(command.runs) == 1 else Path()
     with refusing():
         page = reporting.write(command.runs, out, title=command.title, note=command.note)
     console.print(f"report: {page}", highlight=False, soft_wrap=True)

@@ -50,7 +50,7 @@ METHODS: dict[str, MethodText] = {
     ),
     "msvr-v2": MethodText(
         ("alpha", "beta", "gamma", "zeta"),
-        "Variance-reduced inner values and gradient: two forward and two backward passes. The default here.",
+        "Variance-reduced inner values and gradient: two forward and two backward passes. Goes with `--objective`.",
     ),
     "msvr-v3": MethodText(
         ("alpha", "beta", "gamma", "period"), "MSVR-v2 with a full pass over the data now and then; the most exact."
@@ -75,6 +75,13 @@ METHODS: dict[str, MethodText] = {
         ("alpha", "rate", "nesterov"), "A rate of its own per block, for objectives made of exponentials."
     ),
 }
+
+ABOUT_METHODS = (
+    "A method turns batches into steps that minimise an objective. If you are not sure: output-memory for rankings "
+    "(AUC, average precision, NDCG, survival), sox for everything else. An inner value is the mean that an objective "
+    "puts into a curve, such as how many examples are ranked above one of them: a batch tells it roughly, a method "
+    "better."
+)
 
 OBJECTIVES: dict[str, ObjectiveText] = {
     "MultiTaskAUC": ObjectiveText("Tasks", "--target", "Area under the ROC curve, one task per label or class."),

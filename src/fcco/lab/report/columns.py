@@ -15,12 +15,14 @@ class Axis:
         key: its name in the page's data.
         label: what stands beside the axis.
         short: the same for a button or a table's head.
+        help: what it means, at a hover.
         parts: the columns of metrics.jsonl that add up to it.
     """
 
     key: str
     label: str
     short: str
+    help: str
     parts: tuple[str, ...]
 
 
@@ -33,6 +35,7 @@ class Metric:
         key: the column of metrics.jsonl.
         label: what stands beside the axis.
         short: the same for a table's head.
+        help: what it means, at a hover.
         lower: whether less is better.
         sparse: whether null is no failure: it is measured at some evaluations, or where asked for.
         listed: whether it has a column among the final values, and a figure.
@@ -41,24 +44,87 @@ class Metric:
     key: str
     label: str
     short: str
+    help: str
     lower: bool
     sparse: bool = False
     listed: bool = True
 
 
 AXES = (
-    Axis("samples", "Samples drawn", "Samples", ("samples",)),
-    Axis("step", "Steps", "Steps", ("step",)),
-    Axis("evaluations", "Network evaluations", "Network evals", ("evaluations",)),
-    Axis("seconds", "Seconds", "Seconds", ("seconds",)),
-    Axis("oracle", "Oracle calls", "Oracle calls", ("oracle_g", "oracle_j", "oracle_jvp")),
+    Axis(
+        "samples",
+        "Samples drawn",
+        "Samples",
+        "Examples drawn for training so far; a full pass over the data counts all of them. The measure of the paper.",
+        ("samples",),
+    ),
+    Axis("step", "Steps", "Steps", "Steps of the optimizer.", ("step",)),
+    Axis(
+        "evaluations",
+        "Network evaluations",
+        "Network evals",
+        "Examples that went through the network. A method that looks at each batch at two points needs twice as many.",
+        ("evaluations",),
+    ),
+    Axis(
+        "seconds", "Seconds", "Seconds", "Time spent on steps; evaluations and checkpoints are not in it.", ("seconds",)
+    ),
+    Axis(
+        "oracle",
+        "Oracle calls",
+        "Oracle calls",
+        "Work, counted per sample: values of the inner function g, its Jacobians (what a backward pass costs) and "
+        "Jacobian-vector products, added up. Compare methods by it, too: some need several per sample drawn.",
+        ("oracle_g", "oracle_j", "oracle_jvp"),
+    ),
 )
 
 METRICS = (
-    Metric("objective", "Training objective", "Objective", lower=True),
-    Metric("auroc", "AUROC", "AUROC", lower=False),
-    Metric("ap", "Average precision", "AP", lower=False),
-    Metric("tracking_error", "Tracking error ‖u − g‖", "Tracking error", lower=True, sparse=True),
-    Metric("gradient_norm", "Gradient norm ‖∇F‖", "Gradient norm", lower=True, sparse=True),
-    Metric("loss_estimate", "Loss estimate of the steps", "Loss estimate", lower=True, sparse=True, listed=False),
+    Metric(
+        "objective",
+        "Training objective",
+        "Objective",
+        "F, what is minimised, exact over the training data (or over a fixed part of them).",
+        lower=True,
+    ),
+    Metric(
+        "auroc",
+        "AUROC",
+        "AUROC",
+        "Area under the ROC curve on the test part: how often a positive is ranked above a negative. 0.5 is chance.",
+        lower=False,
+    ),
+    Metric(
+        "ap",
+        "Average precision",
+        "AP",
+        "Average precision on the test part: the area under precision against recall. Chance is the positives' share.",
+        lower=False,
+    ),
+    Metric(
+        "tracking_error",
+        "Tracking error ‖u − g‖",
+        "Tracking error",
+        "How far the method's running estimates u are from the exact inner values g: root mean square over the blocks "
+        "visited. Where it is as large as g itself the gradient means little. Methods without u have none.",
+        lower=True,
+        sparse=True,
+    ),
+    Metric(
+        "gradient_norm",
+        "Gradient norm ‖∇F‖",
+        "Gradient norm",
+        "Length of the exact gradient of F: 0 at a stationary point.",
+        lower=True,
+        sparse=True,
+    ),
+    Metric(
+        "loss_estimate",
+        "Loss estimate of the steps",
+        "Loss estimate",
+        "What the steps themselves took F for, in the mean since the last evaluation; noisy, and late where u is.",
+        lower=True,
+        sparse=True,
+        listed=False,
+    ),
 )

@@ -113,8 +113,8 @@ const redrawWith = (change) => (key, on) => {
 
 const startControls = () => {
   const on = (id, event, act) => find(id).addEventListener(event, (happened) => act(happened.target.value));
-  const axes = data.axes.map((axis) => [axis.key, axis.short]);
-  segment(find("y"), "radio", data.metrics.map((m) => [m.key, m.short]), (key) => key === state.y, chooseMetric);
+  const axes = data.axes.map((axis) => [axis.key, axis.short, axis.help]);
+  segment(find("y"), "radio", data.metrics.map((m) => [m.key, m.short, m.help]), (key) => key === state.y, chooseMetric);
   segment(find("x"), "radio", axes, (key) => key === state.x, redrawWith((key) => { state.x = key; }));
   segment(find("scale-y"), "checkbox", [["log", "log y"]], () => state.logY[state.y],
     redrawWith((_, checked) => { state.logY[state.y] = checked; }));

@@ -31,14 +31,14 @@ const table = (label, heads, rows, kind = null) =>
   make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label },
     make("table", { class: kind },
       make("thead", {}, make("tr", {}, heads.map((head) =>
-        make("th", { scope: "col", class: head.class, "aria-sort": head.sort }, head.content ?? head)))),
+        make("th", { scope: "col", class: head.class, title: head.help, "aria-sort": head.sort }, head.content ?? head)))),
       make("tbody", {}, rows.map((cells) => make("tr", {}, cells.map((cell, column) =>
         make(column ? "td" : "th", column ? { class: cell.class } : { scope: "row" }, cell.content ?? cell)))))));
 
 const segment = (box, type, options, chosen, change) => {
-  box.append(...options.map(([key, label]) => {
+  box.append(...options.map(([key, label, help]) => {
     const input = make("input", { type, name: box.id, value: key, id: `${box.id}-${key}`, checked: chosen(key) });
     input.addEventListener("change", () => change(key, input.checked));
-    return make("span", { class: "segment" }, input, make("label", { for: input.id }, label));
+    return make("span", { class: "segment" }, input, make("label", { for: input.id, title: help }, label));
   }));
 };

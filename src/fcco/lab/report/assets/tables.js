@@ -17,12 +17,13 @@ const tiles = (groups, choose) => data.metrics.slice(0, 4).flatMap((metric) => {
   const best = groups.find((group) => group.final[metric.key]?.best);
   if (!best) return [];
   const value = best.final[metric.key];
-  return make("button", { type: "button", class: "tile", onclick: () => choose(metric.key) },
+  return make("button", { type: "button", class: "tile", title: metric.help, onclick: () => choose(metric.key) },
     make("span", { class: "tile-title" }, `Best ${metric.short.replace(/^[A-Z](?=[a-z])/, (c) => c.toLowerCase())}`),
     tileValue(value), named(best));
 });
 
 const right = (content) => ({ class: "number", content });
+const headOf = (axis) => ({ class: "number", content: axis.short, help: axis.help });
 const alike = (value) => value.against && value.against.welch_holm !== null && value.against.welch_holm >= LEVEL;
 const finalCell = (value, n) => {
   if (!value) return { class: "number", content: "–" };
@@ -39,12 +40,12 @@ const finalTable = (groups, chosen, choose) => {
   const heads = listed.map((metric) => ({
     class: metric.key === chosen ? "number chosen" : "number",
     sort: metric.key === chosen ? (metric.lower ? "ascending" : "descending") : null,
-    content: make("button", { type: "button", class: "head", onclick: () => choose(metric.key) },
+    content: make("button", { type: "button", class: "head", title: metric.help, onclick: () => choose(metric.key) },
       metric.short, make("span", { "aria-hidden": "true" }, metric.lower ? " ↓" : " ↑")),
   }));
   const ends = data.axes.filter((axis) => ["samples", "seconds"].includes(axis.key));
   return table("Final values",
-    ["Method", right("n"), ...heads, ...ends.map((axis) => right(axis.short))],
+    ["Method", right("n"), ...heads, ...ends.map(headOf)],
     ranked(groups, metricOf(chosen)).map((group) => {
       const n = Math.max(0, ...Object.values(group.final).map((value) => value.values.length));
       const count = n === group.size ? String(n) : `${n} of ${group.size}`;

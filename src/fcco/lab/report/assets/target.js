@@ -32,7 +32,7 @@ const targetTable = (groups, metric, target) => {
   const share = (row) => `${(100 * (average(row.cost[lead]) ?? 0)) / greatest}%`;
   const costs = (row) => data.axes.map((axis) => row.cost[axis.key]).map((cost) => right(within(average(cost), deviation(cost), true)));
   return table("Cost of reaching the target",
-    ["Method", right("Reached by"), ...data.axes.map((axis) => right(axis.short)), { class: "bars", content: data.axes[0].short }],
+    ["Method", right("Reached by"), ...data.axes.map(headOf), { class: "bars", content: data.axes[0].short }],
     rows.map((row) => [named(row.group),
       { class: row.count < row.group.size ? "number odd" : "number", content: `${row.count} of ${row.group.size}` },
       ...costs(row),
