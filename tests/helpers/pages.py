@@ -11,7 +11,9 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 # An HTML comment on the line before a block says why it is not run, or what has to be installed for it.
 MARK = re.compile(r"<!-- (not run|needs):? (.+?) -->")
-FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w{}-]*)\n(?P<code>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<language>[^\s`]*)[^\n`]*\n(?P<code>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE
+)
 
 
 @dataclass(frozen=True)

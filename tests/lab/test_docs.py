@@ -25,7 +25,7 @@ def commands() -> list[list[str]]:
     block = re.search(r"```sh\n(fcco .*?)```", PAGE.read_text(), flags=re.DOTALL)
     assert block is not None
     found = [shlex.split(line.split("#")[0].split(">")[0])[1:] for line in block.group(1).splitlines()]
-    return [argv for argv in found if "|" not in argv and not argv[0].startswith("-")]
+    return [argv for argv in found if argv[0] in app.COMMANDS]
 
 
 @pytest.mark.parametrize("argv", commands(), ids=" ".join)

@@ -1,25 +1,12 @@
-"""The examples of docs/tables.md and docs/sklearn.md run as they stand, with one epoch in place of the recipe's."""
+"""What the examples of docs/tables.md and docs/sklearn.md make, with one epoch in place of the recipe's."""
 
-import json
-import re
-from pathlib import Path
-
-import numpy as np
-import pandas
-from sklearn.model_selection import cross_val_score
+import pytest
 
 import fcco
 from fcco.sklearn import _base
+from tests.helpers.pages import DOCS, run
 
-DOCS = Path(__file__).parents[2] / "docs"
 FIT = fcco.fit
-
-
-def run(page, names):
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
-    assert len(blocks) == 1
-    exec(compile(blocks[0], page, "exec"), names)
-    return names
 
 
 def one_epoch(*arguments, **settings):
@@ -28,23 +15,21 @@ def one_epoch(*arguments, **settings):
     return FIT(*arguments, **settings)
 
 
-def table(rows=80):
-    rng = np.random.default_rng(0)
-    frame = pandas.DataFrame({"size": rng.normal(size=rows), "town": rng.choice(["Bonn", "Kiel"], rows)})
-    return frame, (frame["size"] > 0.3).astype(int)
-
-
-def test_tables_page(monkeypatch):
+@pytest.fixture(autouse=True)
+def short_fits(monkeypatch):
     monkeypatch.setattr(fcco, "fit", one_epoch)
-    frame, y = table()
-    names = run("tables.md", {"table": frame, "y": y, "new": frame[["town", "size"]][:5], "json": json})
-    assert names["scores"].shape == (5,)
-
-
-def test_sklearn_page(monkeypatch):
     monkeypatch.setattr(_base, "fit", one_epoch)
-    X, y = table()
-    relevance = y * 2
-    query = np.arange(80) // 8
-    names = {"X": X, "y": y + 1, "relevance": relevance, "query": query, "cross_val_score": cross_val_score}
-    assert run("sklearn.md", names)["cox"].predict(X).shape == (80,)
+
+
+def test_tables_page():
+    names = {}
+    assert run(DOCS / "tables.md", names, []) == 1
+    assert names["scores"].shape == (2,)
+    assert names["x"].shape == (300, 2)
+
+
+def test_sklearn_page():
+    names = {}
+    assert run(DOCS / "sklearn.md", names, []) == 1
+    assert names["cox"].predict(names["X"]).shape == (200,)
+    assert names["model"].predict_proba(names["X"]).shape == (200, 2)
