@@ -3,8 +3,11 @@
 import re
 from pathlib import Path
 
+from docutils import nodes
+from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.util import logging
+from sphinx.writers.html5 import HTML5Translator
 
 import fcco
 
@@ -51,6 +54,7 @@ autodoc_type_aliases = {"Schedule": "Schedule"}
 
 # What one sees
 html_theme = "furo"
+html_math_renderer = "mathml"
 pygments_dark_style = "github-dark"
 html_title = "fcco"
 html_static_path = ["_static"]
@@ -103,7 +107,23 @@ def name_aliases(
     return alias.sub(r"\1", arguments), returns
 
 
+def write_formula(translator: HTML5Translator, node: nodes.math) -> None:
+    """A formula in a line, as MathML: every browser draws it, and no script has to be fetched for it."""
+    translator.body.append(convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def write_formula_block(translator: HTML5Translator, node: nodes.math_block) -> None:
+    """A formula of its own; several lines are aligned at their ampersands."""
+    formula = node.astext()
+    if "\\\\" in formula and "\\begin{" not in formula:
+        formula = "\\begin{aligned}" + formula + "\\end{aligned}"
+    translator.body.append('<div class="formula">' + convert(formula, display="block") + "</div>")
+    raise nodes.SkipNode
+
+
 def setup(app: Sphinx) -> None:
+    app.add_html_math_renderer("mathml", (write_formula, None), (write_formula_block, None))
     app.connect("autodoc-process-signature", name_aliases)
     app.connect("source-read", name_paths_outside)
     app.connect("source-read", leave_out_empty_folder)

@@ -34,7 +34,7 @@ class MemoryState:
     """The record of the output memory. Entries of the table are written in place, everything else is replaced.
 
     Args:
-        staleness: () running mean of |fresh - stored| over the spread of the stored outputs.
+        staleness: () running mean of the distance of fresh from stored outputs, over the spread of the stored ones.
         shares: for each stratum h (n,), on the CPU, of which the next draws are made; (0,): not known yet.
         values: (N, ...) the table's outputs; None: before the first step.
         written: (N,) when each was written, -1: never.
