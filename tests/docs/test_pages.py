@@ -191,6 +191,26 @@ def test_a_page_with_measurements_names_the_command(name: str) -> None:
     assert COMMAND.search(text) or "```python" in text, name
 
 
+# Guides quote the pages of results; these have the numbers from their commands.
+GUIDES = ("choosing_a_method.md", "choosing_an_objective.md", "index.md", "memory.md", "how.md")
+RESULTS = ("memory_log.md", "learning.md", "theory.md", "results.md", "captured.md", "peers.md")
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_what_a_guide_quotes_stands_in_the_results(name: str) -> None:
+    """Numbers of two and three decimals, as the results round to."""
+    known = [
+        float(number) for page in RESULTS for number in re.findall(r"\d+\.\d+", without_code((DOCS / page).read_text()))
+    ]
+    for number in re.findall(r"(?<![\d.])(?<!Python )\d\.\d{2,3}(?![\d.])", without_code((DOCS / name).read_text())):
+        places = len(number.partition(".")[2])
+        assert any(f"{value:.{places}f}" == number for value in known), f"{name}: {number}"
+
+
 def test_two_ranks_run_the_page_on_gpus(tmp_path: Path) -> None:
     script = next(block for block in blocks(DOCS / "gpus.md") if "# train.py" in block.code)
     (tmp_path / "train.py").write_text(script.code)
