@@ -33,4 +33,4 @@ def test_tables_page(monkeypatch):
 def test_sklearn_page(monkeypatch):
     monkeypatch.setattr(_base, "fit", one_epoch)
     names = run("sklearn.md")
-    assert names["cox"].predict(names["X"]).shape == (400,)
+    assert names["cox"].predict(names["X"]).shape == (200,)
