@@ -97,6 +97,7 @@ def test_summary_names_every_trial_and_the_choice(result: FitResult) -> None:
         assert row["trial"] in text
     assert "<- chosen" in text
     assert result.chosen in text
+    assert ("why: no single trial" in text) == result.chosen.startswith("average")
 
 
 def test_export_without_fcco(result: FitResult, tmp_path: Path) -> None:
