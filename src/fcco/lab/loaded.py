@@ -272,8 +272,7 @@ class _Roles:
             self._groups(table, config)
         named = [config.query, config.time, config.event, config.group, *config.target, *config.drop]
         out = {name for name in named if name is not None}
-        for name in config.drop:
-            _column(table, "--drop", name)
+        table.named("--drop", config.drop)
         self.columns = {name: values for name, values in table.columns.items() if name not in out}
         if not self.columns:
             raise DataError(f"{table.name} has no feature column besides {', '.join(sorted(out))}")
@@ -304,11 +303,15 @@ class _Roles:
 
 
 def _column(table: Table, argument: str, name: str) -> list[str]:
-    """A column's values as words."""
-    from fcco.tables._columns import level_name
+    """A column's values as words; none may be missing."""
+    from fcco.tables._columns import is_missing, level_name
 
     (place,) = table.named(argument, [name])
-    return [level_name(value) for value in table.columns[place].tolist()]
+    values = table.columns[place].tolist()
+    for row, value in enumerate(values):
+        if is_missing(value):
+            raise DataError(f"{table.name}: {argument} {name!r} has no value in row {row}; leave such rows out")
+    return [level_name(value) for value in values]
 
 
 def _numbers(table: Table, argument: str, name: str) -> Any:
