@@ -419,6 +419,24 @@ def test_the_word_among_new_numbers_is_named(trained: Path, tmp_path: Path, caps
     assert "got a string, 'old', in row 3" in refusal(capsys, "predict", str(trained), table)
 
 
+@pytest.mark.parametrize(
+    ("column", "flags"),
+    [
+        ("died", ("--target", "died", "--group", "site")),
+        ("site", ("--target", "died", "--group", "site")),
+        ("list", ("--target", "relevance", "--query", "list")),
+    ],
+)
+def test_a_row_without_class_group_or_query_is_named(
+    column: str, flags: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = patients()
+    frame.loc[[7, 90, 91, 200], column] = None
+    table = written(frame, tmp_path / "gaps.csv", ["age", "town", *dict.fromkeys([flags[1], flags[3]])])
+    words = refusal(capsys, "train", "--dataset", table, *flags, *SHORT, "--out", str(tmp_path / "run"))
+    assert f"{column!r} has no value in row 7" in words
+
+
 def test_a_refused_fit_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = careless(tmp_path, y=(np.arange(60) < 2).astype(int))
     out = tmp_path / "run"

@@ -23,7 +23,7 @@ from fcco.data._source import Source, TensorSource, _flat
 from fcco.fitting._callbacks import Callback, ProgressBar
 from fcco.fitting._goal import Goal
 from fcco.fitting._recipe import Recipe
-from fcco.fitting._result import FitResult, result_of
+from fcco.fitting._result import FitResult, Reading, result_of
 from fcco.fitting._scoring import device_of, score
 from fcco.fitting._search import Search
 from fcco.fitting._trial import Problem
@@ -72,7 +72,7 @@ def fit(
         k: how far down the list NDCG looks.
         epochs: passes over the data in one run; the whole search has 12 of them at most. None: 20, but at least
             100,000 and at most 2,000,000 examples.
-        batch_size: examples per step; None: a twentieth of the data, from 32 to 256.
+        batch_size: examples per step; None: about a tenth of the data, from 64 to 256.
         backbone: a part of the model that comes pretrained; its learning rate is multiplied by ``backbone_lr``.
         recipe: other numbers than the usual ones.
         seed: of the split, of all draws and of dropout.
@@ -204,7 +204,7 @@ def _parts(data: Any, validation: Any, goal: Goal, seed: int) -> tuple[Structure
         return second, first
     if isinstance(validation, (bool, str)):
         raise TypeError(f"validation must be a share in (0, 1), data, or None, got {validation!r}")
-    valid = as_structure(validation, goal, like=whole)
+    valid = as_structure(validation, goal, Reading.of(whole))
     _check_parts(whole, valid)
     return whole, valid
 
@@ -220,22 +220,40 @@ def _counted(data: Structure) -> str:
     return examples
 
 
-def as_structure(data: Any, goal: Goal, like: Structure | None = None) -> Structure:
-    """Data as the metric needs them, from (x, y) or from data of fcco.data."""
+def as_structure(data: Any, goal: Goal, like: Reading | None = None) -> Structure:
+    """Data as the metric needs them, from (x, y) or from data of fcco.data.
+
+    Args:
+        data: what was given.
+        goal: the metric.
+        like: how the training labels were read, for other data than those; these are read and checked by it.
+    """
     if isinstance(data, Tasks):
         structure: Structure = data.as_points()
     elif isinstance(data, Structure):
         structure = data
     else:
-        structure = _from_tuple(data, goal, like)
+        structure = _from_tuple(data, goal, like or Reading())
     goal.check(structure)
     if isinstance(structure, Queries):
         _check_relevance(structure.relevance)
     check_finite(structure.source)
+    if like is not None and isinstance(structure, Points):
+        _check_labels(structure, like)
     return structure
 
 
-def _from_tuple(data: Any, goal: Goal, like: Structure | None) -> Structure:
+def _check_labels(data: Points, like: Reading) -> None:
+    """Refuse labels that are called otherwise than the training data's: columns of scores would change places."""
+    for what, theirs, ours in (("classes", data.classes, like.classes), ("label columns", data.columns, like.columns)):
+        if theirs and ours and theirs != ours:
+            raise ValueError(
+                f"the {what} must be those of the training data, in their order, {checks.some(list(ours))}, got "
+                f"{checks.some(list(theirs))}"
+            )
+
+
+def _from_tuple(data: Any, goal: Goal, like: Reading) -> Structure:
     if not isinstance(data, (tuple, list)) or len(data) not in (2, 3):
         raise TypeError(f"data must be (x, y) or data of fcco.data, got {type(data).__name__}{_other_form(data)}")
     x = data[0]
@@ -253,10 +271,7 @@ def _from_tuple(data: Any, goal: Goal, like: Structure | None) -> Structure:
         return Groups(x, data[1], data[2])
     if len(data) != 2:
         raise TypeError(f"for metric={goal.metric!r} data must be (x, y) or fcco.data.Points, got {len(data)} parts")
-    classes = None
-    if isinstance(like, Points):
-        classes = like.classes
-    return Points(x, data[1], classes=classes)
+    return Points(x, data[1], classes=like.classes, positive=like.positive)
 
 
 def _other_form(data: Any) -> str:

@@ -28,6 +28,29 @@ DESCRIPTION_FILE = "fit.json"
 
 
 @final
+@dataclass(frozen=True)
+class Reading:
+    """How the training labels were read, so that other labels are read alike.
+
+    Args:
+        classes: of which the labels are numbers; None: the labels are targets.
+        positive: the value that was said to be positive; None: none was.
+        columns: what the labels' columns are called; empty: they have numbers.
+    """
+
+    classes: tuple[Any, ...] | None = None
+    positive: Any = None
+    columns: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, data: Structure) -> Reading:
+        """How the labels of these data were read; data of other kinds have none."""
+        if not isinstance(data, Points):
+            return cls()
+        return cls(data.classes, data.positive, data.columns)
+
+
+@final
 @dataclass
 class FitResult:
     """A trained model, with how it came about.
@@ -45,6 +68,7 @@ class FitResult:
         examples: how many went through the network in training, over all trials.
         validation: the validation part.
         calibration: from scores to probabilities, after :meth:`calibrate`.
+        labels: how the training labels were read; :meth:`evaluate` and :meth:`calibrate` read others alike.
     """
 
     model: nn.Module
@@ -63,6 +87,7 @@ class FitResult:
     validation: Structure | None = field(default=None, repr=False)
     calibration: Calibration | None = field(default=None, repr=False)
     plain_weights: Weights = field(default_factory=dict, repr=False)
+    labels: Reading = field(default_factory=Reading, repr=False)
 
     def predict(self, x: Any, *, num_workers: int = 0) -> Tensor:
         """Scores of new examples, (N,) or (N, T): the higher, the more likely positive (relevant, early).
@@ -93,7 +118,7 @@ class FitResult:
         if data is not None:
             from fcco.fitting._fit import as_structure
 
-            labelled = as_structure(data, Goal("roc_auc"), like=self.validation)
+            labelled = as_structure(data, Goal("roc_auc"), self.labels)
         if not isinstance(labelled, Points):
             raise ValueError("there are no labels to calibrate on: give data=(x, y)")
         outputs = self._scored(labelled)
@@ -120,7 +145,7 @@ class FitResult:
 
         if self.goal is None:
             raise RuntimeError("this result does not know its metric")
-        structure = as_structure(data, self.goal, like=self.validation)
+        structure = as_structure(data, self.goal, self.labels)
         outputs = self._scored(structure)
         return self.goal.value(outputs, structure), self.goal.interval(outputs, structure, seed=seed)
 
@@ -192,7 +217,7 @@ class FitResult:
             calibration = self.calibration.describe()
         classes = None
         if self.classes is not None:
-            classes = list(self.classes)
+            classes = [_plain(name) for name in self.classes]
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -206,6 +231,8 @@ class FitResult:
             "examples": self.examples,
             "precision": self.precision,
             "classes": classes,
+            "positive": _plain(self.labels.positive),
+            "label_columns": list(self.labels.columns),
             "trials": [{key: _number(value) for key, value in row.items()} for row in self.trials],
             "history": [{key: _number(value) for key, value in row.items()} for row in self.history],
             "calibration": calibration,
@@ -275,13 +302,14 @@ def load_result(folder: str | os.PathLike[str], model: nn.Module) -> FitResult:
         plain_value=_or_nan(description["plain_value"]),
         chosen=description["chosen"],
         setting=description["setting"],
-        trials=description["trials"],
-        history=description["history"],
+        trials=[_with_nan(row) for row in description["trials"]],
+        history=[_with_nan(row) for row in description["history"]],
         examples=description["examples"],
         precision=description["precision"],
         classes=classes,
         goal=goal,
         calibration=calibration,
+        labels=Reading(classes, description.get("positive"), tuple(description.get("label_columns", ()))),
     )
 
 
@@ -296,9 +324,7 @@ def result_of(search: Search, choice: Choice) -> FitResult:
     plain = [trial for trial in search.trials.values() if trial.setting.objective == "plain"]
     best_plain = max(plain, key=lambda trial: trial.value)
     assert best_plain.best is not None
-    classes = None
-    if isinstance(problem.train, Points):
-        classes = problem.train.classes
+    labels = Reading.of(problem.train)
     return FitResult(
         model=model,
         metric=problem.goal.describe(),
@@ -311,10 +337,11 @@ def result_of(search: Search, choice: Choice) -> FitResult:
         history=[row for trial in search.trials.values() for row in _history(trial)],
         examples=search.examples,
         precision=problem.precision,
-        classes=classes,
+        classes=labels.classes,
         goal=problem.goal,
         validation=problem.valid,
         plain_weights=best_plain.best,
+        labels=labels,
     )
 
 
@@ -341,6 +368,18 @@ def _number(value: Any) -> Any:
     if isinstance(value, float) and not -float("inf") < value < float("inf"):
         return None
     return value
+
+
+def _plain(value: Any) -> Any:
+    """A label as JSON takes it: a number of NumPy or torch as Python's own."""
+    if hasattr(value, "item"):
+        return value.item()
+    return value
+
+
+def _with_nan(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of a table as it was, NaN in the place of what JSON had no word for."""
+    return {key: _or_nan(value) if key in ("value", "loss") else value for key, value in row.items()}
 
 
 def _or_nan(value: float | None) -> float:

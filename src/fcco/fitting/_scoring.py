@@ -82,7 +82,8 @@ def renew_statistics(model: nn.Module, source: Source, *, examples: int, chunk: 
     ids = torch.randperm(source.size, generator=generator)[:examples]
     try:
         with in_precision(device, precision):
-            for part in ids.split(chunk):
+            # Batches of one size: all of them count the same, so a short one would count too much.
+            for part in ids.tensor_split(-(-len(ids) // chunk)):
                 if len(part) > 1:
                     x = next(_batches(source, dtype_of(model), chunk, 0, part)).to(device).x
                     called(model, x)

@@ -280,8 +280,7 @@ class _Roles:
             self._groups(table, config)
         named = [config.query, config.time, config.event, config.group, *config.target, *config.drop]
         out = {name for name in named if name is not None}
-        for name in config.drop:
-            _column(table, "--drop", name)
+        table.named("--drop", config.drop)
         self.columns = {name: values for name, values in table.columns.items() if name not in out}
         if not self.columns:
             raise DataError(f"{table.name} has no feature column besides {', '.join(sorted(out))}")
@@ -314,12 +313,12 @@ class _Roles:
 
 
 def _column(table: Table, argument: str, name: str) -> list[str]:
-    """A column's values as words."""
+    """A column's values as words; none may be missing."""
     (place,) = table.named(argument, [name])
     values = table.columns[place].tolist()
     for row, value in enumerate(values):
         if is_missing(value):
-            raise DataError(f"{table.name}: {argument} {name!r} has no value in row {row}")
+            raise DataError(f"{table.name}: {argument} {name!r} has no value in row {row}; leave such rows out")
     return [level_name(value) for value in values]
 
 
