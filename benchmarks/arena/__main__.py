@@ -2,7 +2,7 @@
 
     python benchmarks/arena.py run                           # everything that is missing; stop it at any moment
     python benchmarks/arena.py run --only a9a-rare --methods plain LightGBM --seeds 0 1 --workers 1
-    python benchmarks/arena.py draw --page docs/arena.md     # tables from the runs so far, results/arena/table.md too
+    python benchmarks/arena.py draw --page docs/arena.md     # tables and a picture from the runs so far, beside them too
     python benchmarks/arena.py list                          # problems and methods
     python benchmarks/arena.py images --data cifar10.npz --device cuda --workers 12      # LibAUC's problems
 
@@ -18,7 +18,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from benchmarks.arena import chosen, images, runs
+from benchmarks.arena import chosen, figure, images, runs
 from benchmarks.arena.problems import PROBLEMS
 from benchmarks.arena.scoring import SHOWN
 from benchmarks.kept import Kept
@@ -135,7 +135,9 @@ def main(argv: list[str] | None = None) -> None:
     elif options.command == "images":
         print(run_images(options))
     else:
-        text = draw(options.out / "runs.jsonl", table_metrics(), table_settings())
+        path = options.out / "runs.jsonl"
+        text = draw(path, table_metrics(), table_settings())
+        figure.draw(path.with_name("fit.png"), chosen.read(path), table_metrics(), table_settings())
         if options.page is not None:
             into_page(options.page, text)
         print(text)

@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.metrics import average_precision_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor, nn
 
 import fcco
+from fcco.data._source import source_of
 from fcco.fitting import METRICS, Goal, Progress, Recipe, Setting
+from fcco.fitting._scoring import renew_statistics
 
 PLAIN = (Setting("plain", 1e-2, 0.1), Setting("plain", 3e-3, 1.0))
 QUICK = Recipe(epochs=8, least_examples=1, checks=4, plain=PLAIN)
@@ -166,6 +168,52 @@ def test_batch_norm_takes_uniform_statistics() -> None:
     inputs = result.model[0](x * 5 + 3).detach()
     assert torch.allclose(layer.running_mean, inputs.mean(0), atol=0.3 * float(inputs.std()))
     assert result.value > 0.6
+
+
+def test_every_example_counts_the_same_in_the_statistics() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = 3.0 * torch.randn(130, 1, generator=generator) + 1.0  # in chunks of 64 two examples would be left over
+    for seed in range(20):
+        model = nn.BatchNorm1d(1)
+        renew_statistics(model, source_of(x), examples=200, chunk=64, precision="fp32", seed=seed)
+        assert model.running_mean.item() == pytest.approx(x.mean().item(), abs=0.02)
+        assert model.running_var.item() == pytest.approx(x.var().item(), rel=0.1)
+
+
+class Masked(nn.Module):
+    """A network with a mask of -inf among its buffers, as causal attention has one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 4)
+        self.last = nn.Linear(4, 1)
+        self.register_buffer("mask", torch.tensor([0.0, 0.0, 0.0, -torch.inf]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.softmax(self.first(x) + self.mask, 1))
+
+
+def test_buffers_of_minus_infinity_stay() -> None:
+    result = fcco.fit(Masked(), rare(), recipe=TINY, progress=False)
+    assert result.model.mask.tolist() == [0.0, 0.0, 0.0, -float("inf")]
+    assert all(row["failure"] is None for row in result.trials)
+
+
+def test_labels_of_other_data_are_read_as_the_training_labels_were() -> None:
+    x, y = rare()
+    xv, yv = rare(seed=1)
+    data = fcco.data.Points(x, 1 - y, positive=0)  # the rare ones are the zeros
+    result = fcco.fit(net(), data, "roc_auc", validation=(xv, 1 - yv), recipe=QUICK, progress=False)
+    assert result.value == pytest.approx(roc_auc_score(yv, result.predict(xv)), abs=1e-9)
+    assert result.evaluate((xv, 1 - yv))[0] == pytest.approx(result.value, abs=1e-9)
+
+
+def test_label_columns_in_another_order_are_refused() -> None:
+    x, y = rare()
+    labels = pd.DataFrame({"first": y.numpy(), "second": (x[:, 3] > 1).int().numpy()})
+    turned = labels[["second", "first"]]
+    with pytest.raises(ValueError, match="label columns must be those of the training data, in their order"):
+        fcco.fit(net(outputs=2), (x, labels), "roc_auc", validation=(x, turned), recipe=TINY, progress=False)
 
 
 def test_a_backbone_learns_slowly() -> None:

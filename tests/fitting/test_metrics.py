@@ -171,3 +171,26 @@ def test_wrong_metrics_are_named(metric: str, words: str) -> None:
 def test_risk_sets_have_their_metric() -> None:
     data = RiskSets(torch.zeros(3, 1), [1.0, 2.0, 3.0], [1, 1, 0])
     assert Goal("concordance").value(torch.tensor([3.0, 2.0, 1.0]), data) == 1.0
+
+
+def test_a_label_whose_negatives_weigh_nothing_is_left_out_of_the_mean() -> None:
+    y = torch.tensor([[1, 1], [1, 0], [0, 1]])
+    scores = torch.tensor([[0.1, 0.2], [0.5, 0.9], [0.3, 0.4]])
+    with_all = Goal("average_precision").per_label(scores, Points(torch.zeros(3, 1), y, weight=[1, 1, 0]))
+    assert with_all == pytest.approx([np.nan, 0.5], nan_ok=True)
+    assert Goal("average_precision").value(scores, Points(torch.zeros(3, 1), y, weight=[1, 1, 0])) == 0.5
+
+
+def test_items_of_weight_zero_are_not_in_the_list() -> None:
+    scores = torch.tensor([3.0, 2.0, 1.0, 0.5])
+    query = [0, 0, 0, 1]
+    relevance = [0.0, 2.0, 1.0, 1.0]
+    data = Queries(torch.zeros(4, 1), query, relevance, weight=[0, 1, 1, 0])
+    assert Goal("ndcg").value(scores, data) == 1.0
+    low, high = Goal("ndcg").interval(scores, data, resamples=50)
+    assert (low, high) == (1.0, 1.0)
+
+
+def test_scores_must_have_a_column_per_label() -> None:
+    with pytest.raises(ValueError, match="a column per label or class, 1 of them, got 3"):
+        Goal("roc_auc").value(torch.zeros(4, 3), Points(torch.zeros(4, 1), [0, 1, 0, 1]))

@@ -91,12 +91,40 @@ def test_saved_results_predict_the_same(result: FitResult, tmp_path: Path) -> No
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["fit.json", "model.safetensors"]
 
 
+def test_a_loaded_result_reads_labels_as_the_training_labels(tmp_path: Path) -> None:
+    x, _ = rare(300)
+    y = 1 + x[:, :3].argmax(1)  # classes 1, 2, 3
+    first = fcco.fit(net(3), (x, y), "roc_auc", recipe=TINY, progress=False)
+    first.save(tmp_path)
+    second = load_result(tmp_path, net(3))
+    two = y != 2  # by itself these would be one label of two values
+    assert second.evaluate((x[two], y[two])) == first.evaluate((x[two], y[two]))
+
+
+def test_a_loaded_result_without_validation_has_a_summary(tmp_path: Path) -> None:
+    result = fcco.fit(net(), rare(300), validation=None, recipe=TINY, progress=False)
+    result.save(tmp_path)
+    assert result.chosen in load_result(tmp_path, net()).summary()
+
+
+def test_platt_does_not_depend_on_the_unit_of_small_weights() -> None:
+    scores = torch.linspace(-4.0, 4.0, 400)
+    y = torch.rand(400, generator=torch.Generator().manual_seed(0)) < torch.sigmoid(scores)
+    curves = []
+    for unit in (1.0, 1.0 / 400):  # scikit-learn's own boosting hands over weights that add up to 1
+        data = fcco.data.Points(torch.zeros(400, 1), y, weight=torch.full((400,), unit))
+        curves.append(calibrated(scores, data, "platt")(scores))
+    assert torch.allclose(curves[0], curves[1], atol=1e-9)
+    assert float(curves[0][-1]) > 0.95
+
+
 def test_summary_names_every_trial_and_the_choice(result: FitResult) -> None:
     text = result.summary()
     for row in result.trials:
         assert row["trial"] in text
     assert "<- chosen" in text
     assert result.chosen in text
+    assert ("why: no single trial" in text) == result.chosen.startswith("average")
 
 
 def test_export_without_fcco(result: FitResult, tmp_path: Path) -> None:

@@ -310,6 +310,12 @@ def test_careless_tables_work(columns: dict[str, object], tmp_path: Path) -> Non
     ("a,y\n1,0.5\n2,0.25\n3,1\n4,0\n", "must hold classes"),
     ("b,z\n1,0\n2,1\n", "'y' is no column"),
     ("", "damaged"),
+    ("a,y\n", "must have at least one row"),
+    ("a;y\n1;0\n2;1\n", "columns must be separated by commas"),
+    ("a,y\n1,0\n2,0\n3,0\n", "one class alone, '0'"),
+    ("a,y\n1,0\ninf,1\n3,0\n4,1\n1,0\n2,1\n3,0\n4,1\n1,0\n", "'a' has inf in row 1"),
+    ("a,y\n1,11\n2,12\n3,13\n4,14\n", "it counts or names the rows"),
+    ("a,y\n1,0\n2,1\n3,NA\n4,0\n5,1\n", "no value in row 2"),
 ])  # fmt: skip
 def test_what_a_table_lacks_is_one_sentence(
     text: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -330,12 +336,105 @@ def test_what_a_table_lacks_is_one_sentence(
     (["--target", "y", "--drop", "nothing"], "'nothing' is no column"),
     (["--target", "y", "--model", "linear"], "column 'b' holds words"),
     (["--target", "b", "--query", "b"], "must hold numbers, got"),
+    (["--target", "y", "--drop", "y"], "drop must not name the target"),
 ])  # fmt: skip
 def test_flags_that_do_not_fit_the_table(
     flags: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert expected in refusal(capsys, "train", "--dataset", careless(tmp_path), *flags)
+
+
+@pytest.mark.parametrize(("flags", "columns", "expected"), [
+    (["--target", "y", "--query", "q"], {"q": [1.0, np.nan] * 30}, "--query 'q' has no value in row 1"),
+    (["--target", "y", "--query", "q"], {"q": 1}, "no test part can be set aside"),
+    (["--target", "y", "--query", "q"], {"q": np.arange(60) // 6, "y": -1}, "a relevance >= 0, got -1 in row 0"),
+    (["--target", "y", "--group", "g"], {"g": ["m", None, "f"] * 20}, "--group 'g' has no value in row 1"),
+    (["--target", "y", "--group", "b"], {"y": [0.0, np.nan, 1.0] * 20}, "'y' has no value in row 1"),
+    (["--target", "y", "--group", "b"], {"y": np.arange(60) / 7}, "'y' must hold classes"),
+    (["--time", "a", "--event", "y"], {"y": 2}, "event must be 0 or 1, got 2"),
+    (["--time", "a", "--event", "y"], {"y": 0}, "event must be 1 for some subject"),
+])  # fmt: skip
+def test_roles_without_values_are_refused(
+    flags: list[str], columns: dict[str, object], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert expected in refusal(capsys, "train", "--dataset", careless(tmp_path, **columns), *flags)
+
+
+def test_a_table_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "nothing.csv is not there" in refusal(capsys, "train", "--dataset", "nothing.csv", "--target", "y")
+
+
+@pytest.mark.parametrize("gap", ["NA", "NaN", "?", "null"])
+def test_numbers_with_gaps_are_numbers(gap: str, tmp_path: Path) -> None:
+    values = [str(row / 10) for row in range(60)]
+    values[5] = gap
+    encoder = load(FitConfig(dataset=careless(tmp_path, a=values), target=("y",))).encoder
+    assert encoder is not None
+    assert [number.name for number in encoder.numbers] == ["a"]
+    assert [level.name for level in encoder.categories] == ["b"]
+
+
+def test_a_word_among_numbers_is_told(tmp_path: Path) -> None:
+    values = [str(row / 10) for row in range(60)]
+    values[5] = "many"
+    table = careless(tmp_path, a=values)
+    with pytest.warns(UserWarning, match="column 'a' has numbers, but also 'many' in row 5"):
+        load(FitConfig(dataset=table, target=("y",)))
+
+
+def test_words_that_look_like_numbers_stay_words(tmp_path: Path) -> None:
+    """A row's score must not depend on which other rows stand in the file."""
+    codes = np.array(["007", "12", "1.50", "A1"] * 60)
+    frame = pd.DataFrame({"code": codes, "b": np.arange(240) % 7, "id": [f"{row:04}" for row in range(240)]})
+    frame["y"] = ((codes == "007") | (codes == "1.50")).astype(int)
+    table = written(frame, tmp_path / "t.csv", frame.columns)
+    run("train", "--dataset", table, "--target", "y", "--drop", "id", *SHORT, "--out", str(tmp_path / "run"))
+    digits = written(frame[codes != "A1"], tmp_path / "new.csv", frame.columns)
+    for name, data in (("all", table), ("few", digits)):
+        run("predict", str(tmp_path / "run"), data, "--out", str(tmp_path / f"{name}.csv"))
+    scores = {row["id"]: row["score"] for row in rows_of(tmp_path / "all.csv")}
+    found = rows_of(tmp_path / "few.csv")
+    assert [row["id"] for row in found] == frame["id"][codes != "A1"].tolist()
+    assert all(scores[row["id"]] == row["score"] for row in found)
+
+
+def test_predicting_never_writes_over_the_data(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = written(patients(), tmp_path / "new.csv", FEATURES)
+    before = Path(table).read_bytes()
+    assert "must be another file than the data" in refusal(capsys, "predict", str(trained), table, "--out", table)
+    assert "is a folder" in refusal(capsys, "predict", str(trained), table, "--out", str(tmp_path))
+    assert Path(table).read_bytes() == before
+
+
+def test_the_word_among_new_numbers_is_named(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    new = patients()
+    new["age"] = new["age"].astype(object)
+    new.loc[3, "age"] = "old"
+    table = written(new, tmp_path / "new.csv", FEATURES)
+    assert "got a string, 'old', in row 3" in refusal(capsys, "predict", str(trained), table)
+
+
+@pytest.mark.parametrize(
+    ("column", "flags"),
+    [
+        ("died", ("--target", "died", "--group", "site")),
+        ("site", ("--target", "died", "--group", "site")),
+        ("list", ("--target", "relevance", "--query", "list")),
+    ],
+)
+def test_a_row_without_class_group_or_query_is_named(
+    column: str, flags: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = patients()
+    frame.loc[[7, 90, 91, 200], column] = None
+    table = written(frame, tmp_path / "gaps.csv", ["age", "town", *dict.fromkeys([flags[1], flags[3]])])
+    words = refusal(capsys, "train", "--dataset", table, *flags, *SHORT, "--out", str(tmp_path / "run"))
+    assert f"{column!r} has no value in row 7" in words
 
 
 def test_a_refused_fit_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -281,3 +281,23 @@ def test_no_labels_at_all(y):
 def test_a_beta_that_is_none(beta):
     with pytest.raises((ValueError, TypeError), match="beta must be"):
         fcco.losses.PartialAUC(LABEL, beta=beta)
+
+
+def test_an_empty_batch_gives_zero_with_a_graph():
+    y = torch.arange(50) % 5 == 0
+    scores_of_none = torch.zeros(0, 1, requires_grad=True)
+    value = fcco.losses.PartialAUC(y)(scores_of_none, y[:0], torch.arange(0))
+    value.backward()
+    assert value.item() == 0.0
+    assert scores_of_none.grad is not None
+
+
+def test_wrong_ids_are_told_on_one_line():
+    y = torch.arange(50) % 5 == 0
+    with pytest.raises(TypeError, match="id must hold integers") as caught:
+        fcco.losses.PartialAUC(y)(torch.zeros(50, 1), y, torch.arange(50.0))
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+    with pytest.raises(TypeError, match="num_examples must be an int") as caught:
+        fcco.losses.GlobalContrastive(torch.zeros(50, 5))
+    assert "\n" not in str(caught.value)

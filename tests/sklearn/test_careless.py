@@ -104,3 +104,9 @@ def test_weights_that_leave_one_class():
     X, y = rows()
     with pytest.raises(ValueError, match="got one class"):
         RankingClassifier().fit(X, y, sample_weight=y.astype(float))
+
+
+def test_a_wrong_calibration_is_told_before_training():
+    X, y = rows()
+    with pytest.raises(ValueError, match=r"calibration must be .*, got 'sigmoid'"):
+        RankingClassifier(calibration="sigmoid", module=3).fit(X, y)

@@ -14,7 +14,7 @@ def number(name: str, value: Any) -> float:
     """Any finite number."""
     # A bool is an int to Python, and never what was meant.
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be a number, got {shown(value)} of type {type(value).__name__}")
     if not math.isfinite(value):
         raise ValueError(f"{name} must be finite, got {value}")
     return float(value)
@@ -66,15 +66,23 @@ def whole(name: str, value: Any) -> int:
     except TypeError:
         number_of = None
     if number_of is None or isinstance(value, bool):
-        raise TypeError(f"{name} must be an int, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be an int, got {shown(value)} of type {type(value).__name__}")
     return number_of
 
 
 def flag(name: str, value: Any) -> bool:
     """True or False."""
     if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be True or False, got {shown(value)} of type {type(value).__name__}")
     return value
+
+
+def shown(value: Any) -> str:
+    """A value for an error message, on one line: a tensor's numbers fill a page."""
+    text = " ".join(repr(value).split())
+    if len(text) > 80:
+        return f"{text[:77]}..."
+    return text
 
 
 def some(values: list[Any], limit: int = 8) -> str:

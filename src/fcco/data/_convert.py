@@ -22,6 +22,9 @@ _ODD = {  # types that arrays come in and that torch hardly computes with
 }
 
 
+_SPARSE_NUMBERS = 100_000  # numbers that run further than this (hashes) are renumbered: a table would have so many rows
+
+
 def is_array(value: Any) -> bool:
     """Whether this is a NumPy array, a pandas object or the like."""
     return not isinstance(value, Tensor) and (hasattr(value, "to_numpy") or hasattr(value, "__array__"))
@@ -150,6 +153,8 @@ def weights(value: Any, size: int, device: torch.device) -> Tensor | None:
 def numbered(name: str, value: Any, size: int, device: torch.device) -> tuple[Tensor, tuple[Any, ...]]:
     """Groups (N,) as 0, 1, ... in sorted order, and what each was called; integers that start at 0 keep their number.
 
+    Hashes, which run far beyond their count, are numbered anew.
+
     Example:
         >>> numbered("group", ["b", "a", "b"], 3, torch.device("cpu"))
         (tensor([1, 0, 1]), ('a', 'b'))
@@ -181,6 +186,6 @@ def _numbered_tensor(name: str, given: Tensor) -> tuple[Tensor, tuple[Any, ...]]
             raise TypeError(f"{name} must be integers or strings, got {given[broken[0]].item()} in row {broken[0]}")
     whole = given.to(torch.int64)
     values, number = whole.unique(return_inverse=True)
-    if int(values[0]) == 0:
+    if int(values[0]) == 0 and int(values[-1]) < _SPARSE_NUMBERS + 10 * len(values):
         return whole, tuple(range(int(values[-1]) + 1))
     return number, tuple(values.tolist())

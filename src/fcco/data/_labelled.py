@@ -22,6 +22,7 @@ class Labelled(Structure):
         y: class numbers (N,) int64, -1 where missing; or targets (N,) or (N, T): 1, 0, NaN where missing.
         classes: what class 0, 1, ... is called; None: y holds targets.
         columns: what the columns of y were called, where it was a data frame.
+        positive: the value that was said to be positive; None: none was.
     """
 
     per_example: ClassVar[tuple[str, ...]] = ("weight", "y")
@@ -32,6 +33,7 @@ class Labelled(Structure):
         self.y = labels.y
         self.classes = labels.classes
         self.columns = labels.columns
+        self.positive = positive
 
     @property
     def labels(self) -> Labels:

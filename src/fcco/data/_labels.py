@@ -21,6 +21,8 @@ from fcco._support import checks
 from fcco.data._convert import numbers_or_objects, place
 from fcco.data._draws import exact_dtype
 
+_MOST_CLASSES = 1_000_000  # columns of a model's outputs
+
 
 @final
 @dataclass(frozen=True)
@@ -187,6 +189,12 @@ def _classes(name: str, numbers: Tensor) -> Labels:
         )
     whole = numbers.masked_fill(missing, -1).to(torch.int64)
     values = whole[~missing].unique()
+    if int(values[0]) == 0 and int(values[-1]) >= _MOST_CLASSES:
+        row = int(whole.argmax())
+        raise ValueError(
+            f"{name} must hold classes below {_MOST_CLASSES} where they start at 0 (class c is column c), got "
+            f"{int(values[-1])} in row {row}: number them 0, 1, ... or name them by classes="
+        )
     if int(values[0]) == 0:  # as in torch's cross-entropy: class c is column c, whether or not it is seen
         return Labels(whole.masked_fill(missing, -1), tuple(range(int(values[-1]) + 1)))
     number = torch.searchsorted(values, whole)  # (N,) places in the sorted order
@@ -214,7 +222,11 @@ def _text(name: str, given: list[Any], positive: Any, classes: Any, device: torc
     seen = sorted({value for value in given if value is not None})
     names = seen if classes is None else list(classes)
     if classes is None and len(seen) <= 2:
-        raise ValueError(f"{name} holds the strings {_quoted(seen)}: say which is positive by positive=...")
+        example = repr(seen[-1]) if seen else "..."
+        raise ValueError(
+            f"{name} holds the strings {_quoted(seen)}: say which is positive by positive=..., as in "
+            f"fcco.data.Points(x, y, positive={example})"
+        )
     strange = [row for row, value in enumerate(given) if value is not None and value not in names]
     if strange:
         got = given[strange[0]]

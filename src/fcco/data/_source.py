@@ -61,6 +61,8 @@ def source_of(x: Any, *, inputs: int = 1) -> Source:
     tensors = _tensors(x)
     if tensors is not None:
         return TensorSource(tensors)
+    if hasattr(x, "tocsc"):
+        raise TypeError("x must be dense, got a sparse matrix: give x.toarray(), or use fcco.sklearn")
     if isinstance(x, IterableDataset) or not (hasattr(x, "__getitem__") and hasattr(x, "__len__")):
         raise TypeError(f"x must be tensors, arrays or a map-style data set, got {type(x).__name__}")
     return DatasetSource(x, inputs)
@@ -78,6 +80,8 @@ def _tensors(x: Any) -> Any:
 def _tensor(x: Any) -> Tensor | None:
     """A tensor from a tensor or an array; None: x is something else."""
     if isinstance(x, Tensor):
+        if x.layout != torch.strided:
+            raise TypeError(f"x must be dense, got {x.layout}: give x.to_dense()")
         return x.detach()
     if is_array(x):
         return _array("x", x)

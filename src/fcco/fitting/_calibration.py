@@ -162,6 +162,10 @@ def _platt(scores: Tensor, positive: Tensor, weight: Tensor) -> LabelCalibration
     """Platt's sigmoid with his softened targets, so that separable scores do not give 0 and 1."""
     from sklearn.linear_model import LogisticRegression
 
+    rows = weight.shape[0]
+    total = float(weight.sum())
+    if total < rows:  # shares, not counts: the two examples that the softened targets add would outweigh the data
+        weight = weight * (rows / total)
     positives = float(weight[positive].sum())
     negatives = float(weight[~positive].sum())
     high = (positives + 1.0) / (positives + 2.0)
@@ -173,7 +177,7 @@ def _platt(scores: Tensor, positive: Tensor, weight: Tensor) -> LabelCalibration
         spread = 1.0
     inputs = ((scores - center) / spread).unsqueeze(1)
     # A soft target is the example twice, once with each label.
-    regression = LogisticRegression(C=1e6)
+    regression = LogisticRegression(C=1e6, tol=1e-8, max_iter=1000)
     regression.fit(
         torch.cat([inputs, inputs]).numpy(),
         torch.cat([torch.ones_like(target), torch.zeros_like(target)]).numpy(),

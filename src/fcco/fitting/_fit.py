@@ -12,20 +12,23 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from fcco._support import checks
 from fcco._support.signals import Signals
 from fcco.checkpoint import _bytes
 from fcco.data import Groups, Points, Queries, RiskSets, Structure, Tasks
 from fcco.data._batch import map_tensors
-from fcco.data._source import TensorSource, _flat
+from fcco.data._source import Source, TensorSource, _flat
 from fcco.fitting._callbacks import Callback, ProgressBar
 from fcco.fitting._goal import Goal
 from fcco.fitting._recipe import Recipe
-from fcco.fitting._result import FitResult, result_of
+from fcco.fitting._result import FitResult, Reading, result_of
 from fcco.fitting._scoring import device_of, score
 from fcco.fitting._search import Search
 from fcco.fitting._trial import Problem
+
+MOST_RELEVANT = 1024  # 2^1024 is infinite
 
 
 def fit(
@@ -97,23 +100,33 @@ def fit(
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     recipe = _with_epochs(recipe or Recipe(), epochs)
-    train, valid = _parts(data, validation, goal, checks.whole("seed", seed))
+    if precision not in ("fp32", "bf16"):
+        raise ValueError(f'precision must be "fp32" or "bf16", got {precision!r}')
+    seed = _checked_seed(seed)
+    told = _checked_callbacks(callbacks)
+    path = _checked_path(checkpoint)
     place = _device(device, model)
+    train, valid = _parts(data, validation, goal, seed)
+    _check_trainable(model)
     with _isolated(place):
         network = _copy_on(model, place)
         train = train.to(place)
         if valid is not None:
             valid = valid.to(place)
-        _check_outputs(network, train, precision)
+        _check_outputs(network, train, precision, "data")
+        if valid is not None:
+            _check_outputs(network, valid, precision, "validation")
         size = batch_size
         if size is None:
             size = recipe.batch_size(train.num_examples)
+        if checks.positive_int("batch_size", size) < 2:
+            raise ValueError(f"batch_size must be at least 2, a positive and a negative, got {size}")
         problem = Problem(
             train=train,
             valid=valid,
             goal=goal,
             recipe=recipe,
-            batch_size=checks.positive_int("batch_size", size),
+            batch_size=size,
             run_length=recipe.run_length(train.num_examples),
             precision=precision,
             num_workers=num_workers,
@@ -121,16 +134,13 @@ def fit(
             backbone_lr=checks.positive("backbone_lr", backbone_lr),
             seed=seed,
         )
-        path = None
-        if checkpoint is not None:
-            path = Path(checkpoint)
         with Signals() as signals, _bar(progress, goal) as bars:
             search = Search(
                 network,
                 problem,
                 identity=_identity(problem, network),
                 checkpoint=path,
-                callbacks=[*callbacks, *bars],
+                callbacks=[*told, *bars],
                 interrupted=lambda: signals.received is not None,
             )
             choice = search.run()
@@ -142,6 +152,38 @@ def _with_epochs(recipe: Recipe, epochs: float | None) -> Recipe:
         return recipe
     # Somebody who asks for one epoch wants one, however small the data.
     return replace(recipe, epochs=checks.positive("epochs", epochs), least_examples=1, most_examples=None)
+
+
+# ------------------------------------------------------------------ arguments
+
+
+def _checked_seed(seed: int) -> int:
+    number = checks.whole("seed", seed)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"seed must fit into 64 bits, got {number}")
+    return number
+
+
+def _checked_callbacks(callbacks: Iterable[Callback]) -> list[Callback]:
+    if callable(callbacks):
+        raise TypeError("callbacks must be a list of functions, got one function: put it in brackets")
+    told = list(callbacks)
+    for callback in told:
+        if not callable(callback):
+            raise TypeError(f"callbacks must be functions of a Progress, got {callback!r}")
+    return told
+
+
+def _checked_path(checkpoint: str | os.PathLike[str] | None) -> Path | None:
+    """Where checkpoints go; a folder that is not there is told now, and not after half a minute of training."""
+    if checkpoint is None:
+        return None
+    path = Path(checkpoint)
+    if path.is_dir():
+        raise ValueError(f"checkpoint must be a file, but {path} is a folder")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"checkpoint must lie in a folder that exists, but {path.parent} does not")
+    return path
 
 
 # ------------------------------------------------------------------ data
@@ -156,30 +198,66 @@ def _parts(data: Any, validation: Any, goal: Goal, seed: int) -> tuple[Structure
         share = float(validation)
         if not 0.0 < share < 1.0:
             raise ValueError(f"validation must be a share in (0, 1), data, or None, got {validation}")
-        first, second = whole.split(share, seed=seed)
+        try:
+            first, second = whole.split(share, seed=seed)
+        except ValueError as error:
+            raise ValueError(f"validation={validation} cannot be set aside of {_counted(whole)}: {error}") from error
         _check_parts(second, first)
         return second, first
-    valid = as_structure(validation, goal, like=whole)
+    if isinstance(validation, (bool, str)):
+        raise TypeError(f"validation must be a share in (0, 1), data, or None, got {validation!r}")
+    valid = as_structure(validation, goal, Reading.of(whole))
     _check_parts(whole, valid)
     return whole, valid
 
 
-def as_structure(data: Any, goal: Goal, like: Structure | None = None) -> Structure:
-    """Data as the metric needs them, from (x, y) or from data of fcco.data."""
+def _counted(data: Structure) -> str:
+    """How many things there are to share out; queries stay whole."""
+    examples = f"{data.num_examples} examples"
+    if data.num_examples == 1:
+        examples = "1 example"
+    if isinstance(data, Queries):
+        queries = len(data.query_names)
+        return f"{examples} in 1 query" if queries == 1 else f"{examples} in {queries} queries"
+    return examples
+
+
+def as_structure(data: Any, goal: Goal, like: Reading | None = None) -> Structure:
+    """Data as the metric needs them, from (x, y) or from data of fcco.data.
+
+    Args:
+        data: what was given.
+        goal: the metric.
+        like: how the training labels were read, for other data than those; these are read and checked by it.
+    """
     if isinstance(data, Tasks):
         structure: Structure = data.as_points()
     elif isinstance(data, Structure):
         structure = data
     else:
-        structure = _from_tuple(data, goal, like)
+        structure = _from_tuple(data, goal, like or Reading())
     goal.check(structure)
-    _check_finite(structure)
+    if isinstance(structure, Queries):
+        _check_relevance(structure.relevance)
+    check_finite(structure.source)
+    if like is not None and isinstance(structure, Points):
+        _check_labels(structure, like)
     return structure
 
 
-def _from_tuple(data: Any, goal: Goal, like: Structure | None) -> Structure:
+def _check_labels(data: Points, like: Reading) -> None:
+    """Refuse labels that are called otherwise than the training data's: columns of scores would change places."""
+    for what, theirs, ours in (("classes", data.classes, like.classes), ("label columns", data.columns, like.columns)):
+        if theirs and ours and theirs != ours:
+            raise ValueError(
+                f"the {what} must be those of the training data, in their order, {checks.some(list(ours))}, got "
+                f"{checks.some(list(theirs))}"
+            )
+
+
+def _from_tuple(data: Any, goal: Goal, like: Reading) -> Structure:
     if not isinstance(data, (tuple, list)) or len(data) not in (2, 3):
-        raise TypeError(f"data must be (x, y) or data of fcco.data, got {type(data).__name__}")
+        raise TypeError(f"data must be (x, y) or data of fcco.data, got {type(data).__name__}{_other_form(data)}")
     x = data[0]
     if goal.metric == "ndcg":
         if len(data) == 2:
@@ -195,19 +273,34 @@ def _from_tuple(data: Any, goal: Goal, like: Structure | None) -> Structure:
         return Groups(x, data[1], data[2])
     if len(data) != 2:
         raise TypeError(f"for metric={goal.metric!r} data must be (x, y) or fcco.data.Points, got {len(data)} parts")
-    classes = None
-    if isinstance(like, Points):
-        classes = like.classes
-    return Points(x, data[1], classes=classes)
+    return Points(x, data[1], classes=like.classes, positive=like.positive)
 
 
-def _check_finite(data: Structure) -> None:
+def _other_form(data: Any) -> str:
+    """How to hand over what people have in place of (x, y)."""
+    if isinstance(data, DataLoader):
+        return ": give (loader.dataset, y) with the labels y of all its items, since batches are drawn here"
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, (Tensor, str, list, tuple)):
+        return ": give (dataset, y) with the labels y of all its items"
+    return ""
+
+
+def _check_relevance(relevance: Tensor) -> None:
+    """Refuse relevances that have no gain 2^relevance - 1 >= 0, before anything is trained."""
+    strange = ((relevance < 0) | (relevance >= MOST_RELEVANT)).nonzero()[:, 0].tolist()
+    if strange:
+        raise ValueError(
+            f"relevance must be at least 0 and below {MOST_RELEVANT}, got {relevance[strange[0]].item():g} in row "
+            f"{checks.some(strange)}"
+        )
+
+
+def check_finite(source: Source) -> None:
     """Refuse tensors with NaN or infinity in them, by row and column."""
-    source = data.source
     if not isinstance(source, TensorSource):
         return
 
-    def look(part: Tensor) -> Tensor:
+    def check(part: Tensor) -> Tensor:
         if part.is_floating_point() and not bool(torch.isfinite(part).all()):
             place = (~torch.isfinite(part)).nonzero()[0].tolist()
             value = part[tuple(place)].item()
@@ -219,11 +312,14 @@ def _check_finite(data: Structure) -> None:
             )
         return part
 
-    map_tensors(source.x, look)
+    map_tensors(source.x, check)
 
 
 def _check_parts(train: Structure, valid: Structure) -> None:
     """Refuse parts on which no metric can be taken, or nothing learned."""
+    for name, part in (("training", train), ("validation", valid)):
+        if isinstance(part, RiskSets) and not bool(part.event.any()):
+            raise ValueError(f"event must be 1 for some subject of the {name} part, got none of {part.num_examples}")
     if not isinstance(train, Points) or not isinstance(valid, Points):
         return
     if train.num_tasks != valid.num_tasks:
@@ -253,11 +349,30 @@ def _has_both(data: Points) -> Tensor:
 
 
 def _device(wanted: torch.device | str, model: nn.Module) -> torch.device:
-    if wanted != "auto":
-        return torch.device(wanted)
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return device_of(model)
+    if wanted == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return device_of(model)
+    try:
+        device = torch.device(wanted)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"device must be one that torch can use here, got {str(wanted)!r}: {reason:.200}") from error
+    return device
+
+
+def _check_trainable(model: nn.Module) -> None:
+    """Refuse a model in which there is nothing to train, or that cannot be trained as it is."""
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if not trained:
+        raise ValueError("model must have parameters that require a gradient, got none")
+    for name, parameter in trained:
+        if parameter.dtype == torch.float16:
+            raise ValueError(
+                f"model must not have float16 parameters, in which training overflows, got {name}: give model.float(), "
+                'and precision="bf16" for speed'
+            )
 
 
 def _copy_on(model: nn.Module, device: torch.device) -> nn.Module:
@@ -266,32 +381,73 @@ def _copy_on(model: nn.Module, device: torch.device) -> nn.Module:
     return copy.deepcopy(model).to(device)
 
 
-def _check_outputs(model: nn.Module, data: Structure, precision: str) -> None:
+def _check_outputs(model: nn.Module, data: Structure, precision: str, argument: str) -> None:
     """Try the model on two examples, so that a wrong shape is told before anything is trained."""
-    outputs = score(model, data.source.subset(torch.arange(min(2, data.num_examples))), precision=precision)
-    rows = outputs.shape[0]
+    few = data.source.subset(torch.arange(min(2, data.num_examples)))
+    try:
+        outputs = score(model, few, precision=precision)
+    except Exception as error:  # a model may raise anything
+        raise ValueError(_failed_call(error, few, argument)) from error
+    check_shape(tuple(outputs.shape), outputs.shape[0], data)
+
+
+def _failed_call(error: Exception, few: Source, argument: str) -> str:
+    """One sentence for a model that does not take its inputs: what it was given, and what it said."""
+    given = "items of a data set"
+    hint = ""
+    if isinstance(few, TensorSource):
+        parts = _flat(few.x)
+        given = ", ".join(f"{part.dtype} {(few.size, *part.shape[1:])}".removeprefix("torch.") for part in parts)
+        if not any(part.is_floating_point() or part.is_complex() for part in parts):
+            hint = "; if it wants floating point, give x as such: x.float()"
+    said = " ".join(str(error).split())
+    return f"the model failed on the first examples of {argument} ({given}): {type(error).__name__}: {said:.300}{hint}"
+
+
+def check_shape(shape: tuple[int, ...], rows: int, data: Structure) -> None:
+    """Refuse outputs of another shape than the data's labels ask for."""
     if isinstance(data, Groups):
+        _check_class_numbers(shape, data)
         return
     columns = 1
     if isinstance(data, Points):
         columns = data.num_tasks
-    fits = tuple(outputs.shape) == (rows, columns) or (columns == 1 and tuple(outputs.shape) == (rows,))
-    if not fits:
-        wanted = f"({rows}, {columns})"
-        if columns == 1:
-            wanted = f"({rows},) or ({rows}, 1)"
-        hint = ""
-        if columns == 1 and tuple(outputs.shape) == (rows, 2):
-            hint = ": two classes need one score, of the positive one"
+    if shape == (rows, columns) or (columns == 1 and shape == (rows,)):
+        return
+    wanted = f"({rows}, {columns})"
+    if columns == 1:
+        wanted = f"({rows},) or ({rows}, 1)"
+    hint = ""
+    if columns == 1 and shape == (rows, 2):
+        hint = ": two classes need one score, of the positive one"
+    raise ValueError(
+        f"the model must return one score per example and label, shape {wanted} for {rows} examples, got {shape}{hint}"
+    )
+
+
+def _check_class_numbers(shape: tuple[int, ...], data: Groups) -> None:
+    """Of data with groups: (K, C) outputs have classes 0 ... C - 1, (K,) or (K, 1) have 0 and 1."""
+    y = data.y
+    if len(shape) not in (1, 2) or y.dim() != 1:
         raise ValueError(
-            f"the model must return one score per example and label, shape {wanted} for {rows} examples, "
-            f"got {tuple(outputs.shape)}{hint}"
+            f"the model must return (K,), (K, 1) or (K, C) scores for y (N,), got {shape} for {tuple(y.shape)}"
+        )
+    classes = 2
+    if len(shape) == 2 and shape[1] > 1:
+        classes = shape[1]
+    strange = ((y < 0) | (y >= classes) | (y != y.round())).nonzero()[:, 0].tolist()
+    if strange:
+        raise ValueError(
+            f"y must be 0 ... {classes - 1} for a model with scores of shape {shape}, got {y[strange[0]].item():g} in "
+            f"row {checks.some(strange)}"
         )
 
 
 def _backbone_names(model: nn.Module, backbone: nn.Module | None) -> frozenset[str]:
     if backbone is None:
         return frozenset()
+    if not isinstance(backbone, nn.Module):
+        raise TypeError(f"backbone must be a part of model, a torch.nn.Module, got {backbone!r}")
     inside = {id(parameter) for parameter in backbone.parameters()}
     names = frozenset(name for name, parameter in model.named_parameters() if id(parameter) in inside)
     if len(names) < len(inside) or not names:

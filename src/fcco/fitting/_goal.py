@@ -164,7 +164,16 @@ class Goal:
         return self._label_values(scores, data, counts).nanmean(0)
 
     def _query_values(self, scores: Tensor, data: Queries, counts: Tensor) -> Tensor:
-        of_query = _metrics.ndcg_per_query(_flat(scores).double(), data.relevance.cpu(), data.query.cpu(), self.k)
+        relevance = data.relevance.cpu()
+        query = data.query.cpu()
+        scores = _flat(scores).double()
+        if data.weight is not None:
+            # NDCG has no weights; items of weight 0 are as if they were not there.
+            here = data.weight.cpu() > 0
+            relevance = relevance[here]
+            query = query[here]
+            scores = scores[here]
+        of_query = _metrics.ndcg_per_query(scores, relevance, query, self.k, counts.shape[1])
         known = ~of_query.isnan()  # a query without relevant items tells nothing
         counts = counts[:, known]
         return (counts * of_query[known]).sum(1) / counts.sum(1)
@@ -174,6 +183,10 @@ class Goal:
         columns = scores.double()
         if columns.dim() == 1:
             columns = columns.unsqueeze(1)
+        if columns.shape[1] != data.num_tasks:
+            raise ValueError(
+                f"scores must have a column per label or class, {data.num_tasks} of them, got {columns.shape[1]}"
+            )
         weight = _weighed(counts, data)
         y = data.y.cpu()
         rows = []
@@ -191,8 +204,13 @@ class Goal:
         return torch.stack(rows)
 
     def _one_label(self, scores: Tensor, positive: Tensor, weight: Tensor) -> Tensor:
+        """(R,); NaN where the weights leave no positives or no negatives."""
         if not bool(positive.any()) or bool(positive.all()):
             return torch.full((weight.shape[0],), torch.nan, dtype=torch.float64)
+        has_both = (weight[:, positive] > 0).any(1) & (weight[:, ~positive] > 0).any(1)
+        return torch.where(has_both, self._of_curve(scores, positive, weight), torch.nan)
+
+    def _of_curve(self, scores: Tensor, positive: Tensor, weight: Tensor) -> Tensor:
         if self.metric == "roc_auc":
             return _metrics.roc_auc(scores, positive, weight)
         if self.metric == "average_precision":

@@ -91,7 +91,9 @@ def two_way_partial_auc(scores: Tensor, positive: Tensor, weight: Tensor, max_fp
     return _area(true_rate, false_rate) / (max_fpr * (1.0 - min_tpr))
 
 
-def ndcg_per_query(scores: Tensor, relevance: Tensor, query: Tensor, k: int | None) -> Tensor:
+def ndcg_per_query(
+    scores: Tensor, relevance: Tensor, query: Tensor, k: int | None, queries: int | None = None
+) -> Tensor:
     """(Q,) NDCG at k of each query with gains 2^relevance - 1; NaN where nothing is relevant.
 
     Items of equal score share their places, each with the mean gain of them: no order of the data counts.
@@ -101,19 +103,20 @@ def ndcg_per_query(scores: Tensor, relevance: Tensor, query: Tensor, k: int | No
         relevance: (n,) >= 0.
         query: (n,) 0, 1, ...
         k: how far down the list; None: all of it.
+        queries: Q, those without items among them; None: as many as the items name.
     """
     gain = torch.exp2(relevance.double()) - 1.0
-    found = _discounted(scores, gain, query, k)
-    best = _discounted(relevance, gain, query, k)
+    found = _discounted(scores, gain, query, k, queries)
+    best = _discounted(relevance, gain, query, k, queries)
     return torch.where(best > 0, found / best, torch.nan)
 
 
-def _discounted(scores: Tensor, gain: Tensor, query: Tensor, k: int | None) -> Tensor:
+def _discounted(scores: Tensor, gain: Tensor, query: Tensor, k: int | None, queries: int | None) -> Tensor:
     """(Q,) the sum of gains (n,) over log2(1 + place), places by falling score within the query."""
     order = scores.argsort(descending=True, stable=True)
     order = order[query[order].argsort(stable=True)]  # query by query, each by falling score
     of = query[order]
-    count = query.bincount()  # (Q,)
+    count = query.bincount(minlength=queries or 0)  # (Q,)
     start = count.cumsum(0) - count
     place = torch.arange(of.shape[0], device=of.device) - start[of]
     worth = _mean_of_ties(gain[order], scores[order], of) / torch.log2(place.double() + 2.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from dataclasses import asdict, dataclass, field
@@ -12,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from fcco.data import Points, Structure
-from fcco.data._source import source_of
+from fcco.data._pass import cast
+from fcco.data._source import _flat, source_of
 from fcco.fitting._calibration import Calibration, calibrated
 from fcco.fitting._goal import Goal
-from fcco.fitting._scoring import score
+from fcco.fitting._scoring import dtype_of, score
 from fcco.fitting._search import Choice, Search
 from fcco.fitting._trial import Trial, Weights
 
@@ -23,6 +25,29 @@ FORMAT = "fcco fit"
 VERSION = 1
 WEIGHTS_FILE = "model.safetensors"
 DESCRIPTION_FILE = "fit.json"
+
+
+@final
+@dataclass(frozen=True)
+class Reading:
+    """How the training labels were read, so that other labels are read alike.
+
+    Args:
+        classes: of which the labels are numbers; None: the labels are targets.
+        positive: the value that was said to be positive; None: none was.
+        columns: what the labels' columns are called; empty: they have numbers.
+    """
+
+    classes: tuple[Any, ...] | None = None
+    positive: Any = None
+    columns: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, data: Structure) -> Reading:
+        """How the labels of these data were read; data of other kinds have none."""
+        if not isinstance(data, Points):
+            return cls()
+        return cls(data.classes, data.positive, data.columns)
 
 
 @final
@@ -47,6 +72,7 @@ class FitResult:
         classes: the names of the classes, where y had such.
         goal: the metric, as :class:`Goal`.
         plain_weights: weights of the best plain-loss model.
+        labels: how the training labels were read; :meth:`evaluate` and :meth:`calibrate` read others alike.
     """
 
     model: nn.Module
@@ -65,17 +91,21 @@ class FitResult:
     validation: Structure | None = field(default=None, repr=False)
     calibration: Calibration | None = field(default=None, repr=False)
     plain_weights: Weights = field(default_factory=dict, repr=False)
+    labels: Reading = field(default_factory=Reading, repr=False)
 
     def predict(self, x: Any, *, num_workers: int = 0) -> Tensor:
         """Scores of new examples, (N,) or (N, T): the higher, the more likely positive (relevant, early).
 
         Args:
-            x: as in training: tensors, arrays, a tuple or a dict of them, or a data set.
+            x: as in training: tensors, arrays, a tuple or a dict of them, or a data set. NaN is refused, as there.
             num_workers: processes that fetch from a data set.
         """
+        from fcco.fitting._fit import check_finite
+
         source = source_of(x)
         if source.size == 0:
             raise ValueError("x must hold at least one example, got none")
+        check_finite(source)
         outputs = score(self.model, source, precision=self.precision, num_workers=num_workers)
         if outputs.dim() == 2 and outputs.shape[1] == 1:
             return outputs.squeeze(1)
@@ -92,11 +122,14 @@ class FitResult:
         if data is not None:
             from fcco.fitting._fit import as_structure
 
-            labelled = as_structure(data, Goal("roc_auc"), like=self.validation)
+            labelled = as_structure(data, Goal("roc_auc"), self.labels)
         if not isinstance(labelled, Points):
             raise ValueError("there are no labels to calibrate on: give data=(x, y)")
-        outputs = score(self.model, labelled.source, precision=self.precision)
-        self.calibration = calibrated(outputs, labelled, method)
+        outputs = self._scored(labelled)
+        found = calibrated(outputs, labelled, method)
+        if all(label is None for label in found.labels):
+            raise ValueError("data must have positives and negatives of some label to calibrate on")
+        self.calibration = found
         return self
 
     def predict_proba(self, x: Any, *, num_workers: int = 0) -> Tensor:
@@ -121,14 +154,20 @@ class FitResult:
 
         if self.goal is None:
             raise RuntimeError("this result does not know its metric")
-        structure = as_structure(data, self.goal, like=self.validation)
-        outputs = score(self.model, structure.source, precision=self.precision)
+        structure = as_structure(data, self.goal, self.labels)
+        outputs = self._scored(structure)
         return self.goal.value(outputs, structure), self.goal.interval(outputs, structure, seed=seed)
+
+    def _scored(self, data: Structure) -> Tensor:
+        """What the model says of data whose labels are like those in training."""
+        from fcco.fitting._fit import check_shape
+
+        outputs = score(self.model, data.source, precision=self.precision)
+        check_shape(tuple(outputs.shape), data.num_examples, data)
+        return outputs
 
     def plain_model(self) -> nn.Module:
         """The best plain-loss model, for a comparison."""
-        import copy
-
         model = copy.deepcopy(self.model)
         model.load_state_dict(self.plain_weights)
         return model
@@ -145,8 +184,13 @@ class FitResult:
                 value = "failed"
             lines.append(f"{row['trial']:<12} {row['examples']:>10,} {value:>20}  {row['setting']}{mark}")
         low, high = self.interval
-        value = f"{self.metric} {self.value:.4f} (95 % {low:.4f} to {high:.4f})"
-        lines.append(f"chosen: {self.chosen}: {value}; plain loss alone {self.plain_value:.4f}")
+        found = "without a validation part"
+        if self.value == self.value:
+            value = f"{self.metric} {self.value:.4f} (95 % {low:.4f} to {high:.4f})"
+            found = f"{value}; plain loss alone {self.plain_value:.4f}"
+        lines.append(f"chosen: {self.chosen}: {found}")
+        if self.chosen.startswith("average"):
+            lines.append("why: no single trial, the plain ones among them, is better by more than a standard error")
         lines.append(f"{self.examples:,} examples went through the network")
         return "\n".join(lines)
 
@@ -182,7 +226,7 @@ class FitResult:
             calibration = self.calibration.describe()
         classes = None
         if self.classes is not None:
-            classes = list(self.classes)
+            classes = [_plain(name) for name in self.classes]
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -196,6 +240,8 @@ class FitResult:
             "examples": self.examples,
             "precision": self.precision,
             "classes": classes,
+            "positive": _plain(self.labels.positive),
+            "label_columns": list(self.labels.columns),
             "trials": [{key: _number(value) for key, value in row.items()} for row in self.trials],
             "history": [{key: _number(value) for key, value in row.items()} for row in self.history],
             "calibration": calibration,
@@ -209,22 +255,28 @@ class FitResult:
             example: a few rows of x; the number of rows stays free.
         """
         target = Path(path)
-        model = self.model.cpu().eval()
-        inputs = source_of(example).take(torch.arange(2))
-        arguments = inputs
-        if not isinstance(inputs, tuple):
-            arguments = (inputs,)
-        rows = torch.export.Dim("rows", min=1)
-        shapes = tuple({0: rows} for _ in arguments)
-        if target.suffix == ".pt2":
-            program = torch.export.export(model, arguments, dynamic_shapes=shapes)
-            torch.export.save(program, target)
-        elif target.suffix == ".onnx":
-            torch.onnx.export(
-                model, arguments, target, dynamo=True, dynamic_shapes=shapes, external_data=False, verbose=False
-            )
-        else:
+        if target.suffix not in (".onnx", ".pt2"):
             raise ValueError(f"path must end in .onnx or .pt2, got {target.name!r}")
+        model = copy.deepcopy(self.model).cpu().eval()
+        source = source_of(example)
+        # Two rows, since torch would take one row for a size that never changes.
+        rows_taken = torch.arange(2) % source.size
+        inputs = cast(source.take(rows_taken), dtype_of(model))
+        rows = torch.export.Dim("rows", min=1)
+        arguments: tuple[Tensor, ...] = ()
+        named: dict[str, Tensor] = {}
+        shapes: Any
+        if isinstance(inputs, dict):
+            named = inputs
+            shapes = {name: {0: rows} for name in named}
+        else:
+            arguments = tuple(_flat(inputs))
+            shapes = tuple({0: rows} for _ in arguments)
+        program = torch.export.export(model, arguments, named, dynamic_shapes=shapes)
+        if target.suffix == ".pt2":
+            torch.export.save(program, target)
+        else:
+            torch.onnx.export(program, f=target, dynamo=True, external_data=False, verbose=False)
 
 
 def load_result(folder: str | os.PathLike[str], model: nn.Module) -> FitResult:
@@ -259,13 +311,14 @@ def load_result(folder: str | os.PathLike[str], model: nn.Module) -> FitResult:
         plain_value=_or_nan(description["plain_value"]),
         chosen=description["chosen"],
         setting=description["setting"],
-        trials=description["trials"],
-        history=description["history"],
+        trials=[_with_nan(row) for row in description["trials"]],
+        history=[_with_nan(row) for row in description["history"]],
         examples=description["examples"],
         precision=description["precision"],
         classes=classes,
         goal=goal,
         calibration=calibration,
+        labels=Reading(classes, description.get("positive"), tuple(description.get("label_columns", ()))),
     )
 
 
@@ -280,9 +333,7 @@ def result_of(search: Search, choice: Choice) -> FitResult:
     plain = [trial for trial in search.trials.values() if trial.setting.objective == "plain"]
     best_plain = max(plain, key=lambda trial: trial.value)
     assert best_plain.best is not None
-    classes = None
-    if isinstance(problem.train, Points):
-        classes = problem.train.classes
+    labels = Reading.of(problem.train)
     return FitResult(
         model=model,
         metric=problem.goal.describe(),
@@ -295,10 +346,11 @@ def result_of(search: Search, choice: Choice) -> FitResult:
         history=[row for trial in search.trials.values() for row in _history(trial)],
         examples=search.examples,
         precision=problem.precision,
-        classes=classes,
+        classes=labels.classes,
         goal=problem.goal,
         validation=problem.valid,
         plain_weights=best_plain.best,
+        labels=labels,
     )
 
 
@@ -325,6 +377,18 @@ def _number(value: Any) -> Any:
     if isinstance(value, float) and not -float("inf") < value < float("inf"):
         return None
     return value
+
+
+def _plain(value: Any) -> Any:
+    """A label as JSON takes it: a number of NumPy or torch as Python's own."""
+    if hasattr(value, "item"):
+        return value.item()
+    return value
+
+
+def _with_nan(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of a table as it was, NaN in the place of what JSON had no word for."""
+    return {key: _or_nan(value) if key in ("value", "loss") else value for key, value in row.items()}
 
 
 def _or_nan(value: float | None) -> float:

@@ -46,11 +46,19 @@ def score(
         with in_precision(device, precision):
             for batch in _batches(source, dtype_of(model), chunk, num_workers):
                 outputs = called(model, batch.to(device).x)
+                _check_rows(outputs, len(batch.id))
                 parts.append(outputs.float().cpu() if outputs.dtype == torch.bfloat16 else outputs.cpu())
     finally:
         for module, training in modes:
             module.training = training
     return torch.cat(parts)
+
+
+def _check_rows(outputs: object, rows: int) -> None:
+    if not isinstance(outputs, Tensor):
+        raise TypeError(f"the model must return a tensor, or an object with .logits, got {type(outputs).__name__}")
+    if outputs.dim() == 0 or outputs.shape[0] != rows:
+        raise ValueError(f"the model must return a row per example, {rows} of them, got shape {tuple(outputs.shape)}")
 
 
 @torch.no_grad()
@@ -74,7 +82,8 @@ def renew_statistics(model: nn.Module, source: Source, *, examples: int, chunk: 
     ids = torch.randperm(source.size, generator=generator)[:examples]
     try:
         with in_precision(device, precision):
-            for part in ids.split(chunk):
+            # Batches of one size: all of them count the same, so a short one would count too much.
+            for part in ids.tensor_split(-(-len(ids) // chunk)):
                 if len(part) > 1:
                     x = next(_batches(source, dtype_of(model), chunk, 0, part)).to(device).x
                     called(model, x)

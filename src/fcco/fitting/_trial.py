@@ -257,10 +257,11 @@ class _Live:
         self._averaged_steps += 1
         # While it is young the average reaches back over a part of its own life alone.
         reach = min(self._horizon, 1.0 + self._averaged_steps / 5.0)
-        into = []
-        fresh = []
+        into: list[Tensor] = []
+        fresh: list[Tensor] = []
         for old, new in zip(_tensors(self._average), _tensors(self.model), strict=True):
-            if old.is_floating_point():
+            # Buffers as they are: a mask of -inf has no average, and BatchNorm's statistics are renewed anyway.
+            if isinstance(old, nn.Parameter) and old.is_floating_point():
                 into.append(old)
                 fresh.append(new)
             else:

@@ -16,9 +16,10 @@ from fcco.lab import datasets
 from fcco.lab.config import DataConfig, flag
 from fcco.lab.datasets import Dataset
 from fcco.lab.datasets.locate import digests
-from fcco.lab.datasets.table import Table, read_table
-from fcco.lab.errors import DataError, LabError, nearest
+from fcco.lab.datasets.table import Table, check_classes, read_table
+from fcco.lab.errors import DataError, LabError, nearest, refusing
 from fcco.tables import TableEncoder
+from fcco.tables._columns import is_missing, level_name
 
 #: Of a table, or of a folder without a test part of its own.
 TEST_SHARE = 0.2
@@ -82,7 +83,8 @@ def load(config: DataConfig) -> Loaded:
     """The data that a configuration names."""
     names = [field.name for field in fields(DataConfig)]
     only_data = DataConfig(**{name: getattr(config, name) for name in names})
-    return _load(only_data, _stamp(only_data.dataset))
+    with refusing():
+        return _load(only_data, _stamp(only_data.dataset))
 
 
 def _stamp(dataset: str) -> tuple[int, int, int]:
@@ -101,6 +103,8 @@ def _stamp(dataset: str) -> tuple[int, int, int]:
 @lru_cache(maxsize=2)
 def _load(config: DataConfig, stamp: tuple[int, int, int]) -> Loaded:
     path = Path(config.dataset)
+    if path.name.lower().endswith(TABLES) and not path.exists():
+        raise LabError(f"{path} is not there")
     if is_table(path, config):
         return _from_table(path, config)
     for name in ("target", "drop", "query", "time", "event", "group"):
@@ -180,7 +184,10 @@ def _one_label(data: Dataset, y: Tensor, positive: str | None) -> tuple[Tensor, 
 def _from_table(path: Path, config: DataConfig) -> Loaded:
     roles = _Roles(path, config)
     placed = roles.over(torch.arange(roles.rows).unsqueeze(1))  # row numbers in the place of x, which is not known yet
-    test, train = placed.split(TEST_SHARE, seed=0)
+    try:
+        test, train = placed.split(TEST_SHARE, seed=0)
+    except ValueError as error:
+        raise DataError(f"{path.name}: no test part can be set aside: {error}") from error
     rows = inputs_of(train)[:, 0]
     encoder = TableEncoder()
     # The encoder learns from the training part alone: the test part must be as new to it as to the network.
@@ -264,6 +271,7 @@ class _Roles:
             self._survival(table, config)
         elif config.query is not None:
             relevance = _numbers(table, "--target", config.target[0])
+            _check_relevance(table, config.target[0], relevance)
             query = _column(table, "--query", config.query)
             self.over = lambda x: Queries(x, query, relevance)
             self.outputs = ("score",)
@@ -272,8 +280,7 @@ class _Roles:
             self._groups(table, config)
         named = [config.query, config.time, config.event, config.group, *config.target, *config.drop]
         out = {name for name in named if name is not None}
-        for name in config.drop:
-            _column(table, "--drop", name)
+        table.named("--drop", config.drop)
         self.columns = {name: values for name, values in table.columns.items() if name not in out}
         if not self.columns:
             raise DataError(f"{table.name} has no feature column besides {', '.join(sorted(out))}")
@@ -293,6 +300,8 @@ class _Roles:
     def _groups(self, table: Table, config: DataConfig) -> None:
         assert config.group is not None
         group = _column(table, "--group", config.group)
+        (place,) = table.named("--target", [config.target[0]])
+        check_classes(table.columns[place], f"{table.name}: target {config.target[0]!r}")
         classes = _column(table, "--target", config.target[0])
         names = sorted(set(classes))
         codes = torch.tensor([names.index(value) for value in classes])
@@ -304,11 +313,22 @@ class _Roles:
 
 
 def _column(table: Table, argument: str, name: str) -> list[str]:
-    """A column's values as words."""
-    from fcco.tables._columns import level_name
-
+    """A column's values as words; none may be missing."""
     (place,) = table.named(argument, [name])
-    return [level_name(value) for value in table.columns[place].tolist()]
+    values = table.columns[place].tolist()
+    for row, value in enumerate(values):
+        if is_missing(value):
+            raise DataError(f"{table.name}: {argument} {name!r} has no value in row {row}; leave such rows out")
+    return [level_name(value) for value in values]
+
+
+def _check_relevance(table: Table, name: str, relevance: Any) -> None:
+    negative = (relevance < 0).nonzero()[0]
+    if len(negative) > 0:
+        row = int(negative[0])
+        raise DataError(
+            f"{table.name}: --target {name!r} must be a relevance >= 0, got {relevance[row]:g} in row {row}"
+        )
 
 
 def _numbers(table: Table, argument: str, name: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -45,6 +46,10 @@ def run_predict(command: PredictCommand, console: Console) -> None:
     if not command.run.is_dir():
         raise LabError(f"no run in {command.run}: name the folder that `fcco train` left")
     _check_finished(command.run)
+    if command.out.is_dir():
+        raise LabError(f"--out must be a file, but {command.out} is a folder")
+    if command.out.exists() and command.data.exists() and command.out.samefile(command.data):
+        raise LabError(f"--out must be another file than the data, got {command.out} for both")
     inputs = read_inputs(command.run)
     with refusing(), thread_count(0, small=True):
         new = read_new(inputs, command.data)
@@ -74,7 +79,12 @@ def read_new(inputs: Inputs, path: Path) -> New:
     if not path.exists():
         raise LabError(f"{path} is not there")
     if inputs.encoder is not None:
-        return _from_table(inputs, read_table(path))
+        words = {levels.name for levels in inputs.encoder.categories} | set(inputs.described["drop"])
+        with warnings.catch_warnings():
+            # A word among numbers is an error of its own here, or stands in a column that is not looked at.
+            warnings.filterwarnings("ignore", message=".*all of it is taken for words")
+            table = read_table(path, words)
+        return _from_table(inputs, table)
     shape = tuple(inputs.described["in_shape"])
     if path.is_dir():
         if not inputs.described["images"]:

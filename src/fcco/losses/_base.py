@@ -226,7 +226,7 @@ class Loss(nn.Module):
         given = numbers_or_objects("id", id)
         whole = isinstance(given, Tensor) and not (given.is_floating_point() or given.is_complex())
         if not isinstance(given, Tensor) or not whole or given.dtype == torch.bool:
-            raise TypeError(f"id must hold integers, the positions of the examples, got {id!r}")
+            raise TypeError(f"id must hold integers, the positions of the examples, got {checks.shown(id)}")
         if given.shape != (outputs.shape[0],):
             raise ValueError(f"id must have shape ({outputs.shape[0]},), one per score, got {tuple(given.shape)}")
         rows = given.cpu().to(torch.int64)

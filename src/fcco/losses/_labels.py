@@ -74,6 +74,8 @@ class KnownLabels:
             raise ValueError(
                 f"y must have shape {tuple(known.shape)}, as {self._owner} knows it, got {tuple(given.shape)}"
             )
+        if id.shape[0] == 0:
+            return
         given, known = _comparable(given, known)
         same = (given == known) | (given.isnan() & known.isnan())
         wrong = (~same.reshape(id.shape[0], -1).all(1)).nonzero()[:, 0]

@@ -91,6 +91,8 @@ class RankingClassifier(ClassifierMixin, TableEstimator):
             y: (N,) classes, or (N, T) of two values per column; NaN: missing.
             sample_weight: (N,) how much each row counts; None: all alike.
         """
+        if self.calibration not in ("platt", "isotonic"):
+            raise ValueError(f'calibration must be "platt" or "isotonic", got {self.calibration!r}')
         columns = self._read(X, reset=True)
         targets = self._targets(y)  # (N,) codes or NaN, or (N, T) of 0, 1, NaN
         check_consistent_length(np.empty(columns.rows), targets)
@@ -178,7 +180,7 @@ class RankingClassifier(ClassifierMixin, TableEstimator):
         check_classification_targets(known)
         self.classes_, codes = np.unique(known, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y must have two classes or more, got one class alone, {self.classes_[0]!r}")
+            raise ValueError(f"y must have two classes or more, got one class alone, {self.classes_.tolist()[0]!r}")
         self._is_binary = len(self.classes_) == 2
         targets = np.full(len(flat), np.nan)
         targets[~missing] = codes

@@ -173,14 +173,26 @@ def _numeric(column: Column, kind: str) -> Column:
     if len(column.known) == 0:
         return Column(column.name, Kind.NUMBER, np.zeros(len(column.values)), column.missing)
     if given is Kind.STRING or (given is Kind.TIME) != (kind == Kind.TIME.value):
-        row = column.row_of(0)
+        place = 0
+        if given is Kind.STRING and kind == Kind.NUMBER.value:
+            place = _first_word(column.known)
         raise TableTypeError(
             f"column {column.name!r} holds a {kind} in the training table, got a {given.value}, "
-            f"{column.known[0]!r}, in row {row}"
+            f"{column.known[place]!r}, in row {column.row_of(place)}"
         )
     if given is Kind.BOOL:
         return Column(column.name, Kind.NUMBER, column.values.astype(np.int64), column.missing)
     return column
+
+
+def _first_word(known: Array) -> int:
+    """The place of the first string that is no number, of those that made a whole column strings; else 0."""
+    for place, text in enumerate(known):
+        try:
+            float(text)
+        except ValueError:
+            return place
+    return 0
 
 
 def _texts(column: Column) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.arena import chosen, ours, plain, rivals, runs
+from benchmarks.arena import chosen, figure, ours, plain, rivals, runs
 from benchmarks.arena.__main__ import MARKS, draw, into_page, matching
 from benchmarks.arena.network import Course, network, run_length
 from benchmarks.arena.problems import PROBLEMS, Problem, Split, make_split
@@ -184,3 +184,19 @@ def test_roc_star_takes_in_as_many_right_pairs_as_there_are_wrong_ones() -> None
     within = int(((gaps >= 0) & (gaps < loss.margin)).sum())
     assert abs(within - min(wrong, int((gaps >= 0).sum()) - 1)) <= 1
     assert float(loss(scores, y)) > 0
+
+
+def test_a_picture_shows_problems_with_enough_seeds(tmp_path: Path) -> None:
+    rows = []
+    for seed in range(5):
+        rows.append(kept_row("plain", seed, 0.5, 0.5 + 0.01 * seed))
+        rows.append(kept_row("fcco.fit", seed, 0.6, 0.52 + 0.01 * seed + 0.001 * (seed % 2)))
+    rows.append(kept_row("LightGBM", 0, 0.6, 0.7))
+    expected: chosen.Expected = {"p": {}, "q": {}}
+    shown = {"p": "AP", "q": "AP"}
+    found = figure.differences(rows, shown, "fcco.fit", expected)
+    assert set(found) == {"p"}
+    assert found["p"].mean == pytest.approx(0.0204)
+    assert figure.differences(rows, shown, "LightGBM", expected) == {}  # one seed tells nothing
+    figure.draw(tmp_path / "fit.png", rows, shown, expected)
+    assert (tmp_path / "fit.png").stat().st_size > 5000

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -15,7 +16,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from fcco.tables._columns import level_name
+from fcco.tables._columns import is_missing, level_name
 
 from ._numpy import np
 from .dataset import Dataset
@@ -25,6 +26,10 @@ from .locate import digests
 from .npz import open_npz
 from .split import choose_test
 
+#: How tables of other programs write a missing number; words in a column of words.
+_GAPS = frozenset({"NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "Null", "null", "None", "none", "?", "-", "."})
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
+
 
 class Table:
     """Named columns of one file, (N,) each; `blocks` says which columns came from one array of an .npz."""
@@ -32,8 +37,10 @@ class Table:
     def __init__(self, name: str, columns: dict[str, Array], blocks: dict[str, list[str]]) -> None:
         self.name, self.columns, self.blocks = name, columns, blocks
         lengths = {column: len(values) for column, values in columns.items()}
-        if len(set(lengths.values())) != 1 or 0 in lengths.values():
-            raise DataError(f"{name} must have columns of one length, at least one row, got {lengths}")
+        if set(lengths.values()) == {0}:
+            raise DataError(f"{name} must have at least one row, got none")
+        if len(set(lengths.values())) != 1:
+            raise DataError(f"{name} must have columns of one length, got {lengths}")
 
     def named(self, argument: str, names: Sequence[str]) -> list[str]:
         """Column names, blocks spelled out; `argument` is whose value they are."""
@@ -41,7 +48,10 @@ class Table:
         for name in names:
             if name not in self.columns and name not in self.blocks:
                 have = ", ".join([*self.columns][:20])
-                raise DataError(f"{argument} {name!r} is no column of {self.name}, which has {have}")
+                hint = ""
+                if len(self.columns) == 1 and re.search("[;\t|]", have):
+                    hint = ": columns must be separated by commas"
+                raise DataError(f"{argument} {name!r} is no column of {self.name}, which has {have}{hint}")
             found += self.blocks.get(name, [name])
         return found
 
@@ -195,7 +205,11 @@ def from_table(
 def _feature_names(tables: Sequence[Table], targets: Sequence[str], drop: Sequence[str]) -> list[str]:
     if isinstance(drop, str):
         raise DataError(f"drop must be a sequence of column names, got {drop!r}")
-    out = {*targets, *tables[0].named("drop", drop)}
+    dropped = tables[0].named("drop", drop)
+    for name in targets:
+        if name in dropped:
+            raise DataError(f"drop must not name the target, got {name!r}")
+    out = {*targets, *dropped}
     names = [name for name in tables[0].columns if name not in out]
     if not names:
         raise DataError(f"{tables[0].name} has no feature column besides {', '.join(sorted(out))}")
@@ -228,10 +242,15 @@ def _classes(tables: Sequence[Table], target: str) -> tuple[list[Tensor], tuple[
     """One column of every table as codes (N,) int64 into the sorted classes of the first."""
     columns = [table.columns[target] for table in tables]
     for table, values in zip(tables, columns, strict=True):
-        _check_classes(values, f"{table.name}: target {target!r}")
+        check_classes(values, f"{table.name}: target {target!r}")
     known, first = np.unique(columns[0], return_inverse=True)
     if len(known) < 2:
-        raise DataError(f"{tables[0].name}: target {target!r} has one class alone, {known[0]!r}")
+        raise DataError(f"{tables[0].name}: target {target!r} has one class alone, {_class_name(known.tolist()[0])!r}")
+    if len(known) > 2 and 2 * len(known) > len(first):
+        raise DataError(
+            f"{tables[0].name}: target {target!r} has {len(known)} classes in {len(first)} rows: it counts or names "
+            "the rows, and is no label"
+        )
     codes = [torch.from_numpy(first.astype(np.int64))]
     for table, values in zip(tables[1:], columns[1:], strict=True):
         new = sorted(set(values.tolist()) - set(known.tolist()))
@@ -245,7 +264,8 @@ def _class_name(value: Any) -> str:
     return level_name(value)
 
 
-def _check_classes(values: Array, where: str) -> None:
+def check_classes(values: Array, where: str) -> None:
+    """Refuse a target with missing values, fractions or things that are neither numbers nor words."""
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         row = int(np.flatnonzero(~np.isfinite(values))[0])
         raise DataError(f"{where} has no value in row {row}; leave such rows out")
@@ -253,19 +273,27 @@ def _check_classes(values: Array, where: str) -> None:
         raise DataError(f"{where} must hold classes, got {values[values != np.rint(values)][0]}")
     if values.dtype.kind not in "fiubU":
         odd = [row for row, value in enumerate(values.tolist()) if not isinstance(value, str)]
+        if odd and is_missing(values[odd[0]]):
+            raise DataError(f"{where} has no value in row {odd[0]}; leave such rows out")
         place = f", got {values[odd[0]]!r} in row {odd[0]}" if odd else ""
         raise DataError(f"{where} must hold numbers or words in every row{place}")
 
 
-def read_table(path: Path) -> Table:
-    """The columns of a .csv, .parquet or .npz file."""
+def read_table(path: Path, words: Collection[str] = ()) -> Table:
+    """The columns of a .csv, .parquet or .npz file.
+
+    Args:
+        path: where it is.
+        words: columns of a .csv that are words whatever they look like: '007' must not become 7 where a whole column
+            of such words happens to be digits.
+    """
     if not path.is_file():
         raise DataError(f"path must be a .csv, .parquet or .npz file, got {str(path)!r}")
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [".npz"]:
         return _from_arrays(path.name, open_npz(path))
     if suffixes[-1:] == [".parquet"] or ".csv" in suffixes[-2:]:
-        return _from_pandas(path, parquet=".parquet" in suffixes[-1:])
+        return _from_pandas(path, parquet=".parquet" in suffixes[-1:], words=words)
     raise DataError(f"path must be a .csv, .parquet or .npz file, got {path.name!r}")
 
 
@@ -284,7 +312,7 @@ def _from_arrays(name: str, arrays: dict[str, Array]) -> Table:
     return Table(name, columns, blocks)
 
 
-def _from_pandas(path: Path, parquet: bool) -> Table:
+def _from_pandas(path: Path, parquet: bool, words: Collection[str]) -> Table:
     pandas = require("pandas", "from_table")
     try:
         if parquet:
@@ -292,7 +320,7 @@ def _from_pandas(path: Path, parquet: bool) -> Table:
             names = list(frame.columns)
         else:
             names = _csv_names(pandas, path)
-            frame = _read_csv(pandas, path)
+            frame = _read_csv(pandas, path, [name for name in words if name in names])
     except ImportError as error:
         raise ImportError("reading .parquet needs pyarrow: pip install 'fcco[parquet]'") from error
     except DataError:
@@ -302,17 +330,55 @@ def _from_pandas(path: Path, parquet: bool) -> Table:
     for place, name in enumerate(names):
         if name in names[:place]:
             raise DataError(f"{path.name} has the column {name!r} twice")
-    columns = {str(name): _plain(frame.iloc[:, place]) for place, name in enumerate(names)}
+    columns = {}
+    for place, name in enumerate(names):
+        values = _plain(frame.iloc[:, place])
+        if not parquet and name not in words:
+            values = _with_gaps(values, f"{path.name}: column {str(name)!r}")
+        columns[str(name)] = values
     return Table(path.name, columns, {})
 
 
-def _read_csv(pandas: Any, path: Path) -> Any:
+def _with_gaps(values: Array, where: str) -> Array:
+    """Words that are all numbers or gaps ('NA' in R's tables) as numbers; a few words among many numbers are told."""
+    if values.dtype.kind not in "UO":
+        return values
+    texts = [value for value in values.tolist() if isinstance(value, str)]
+    if len(texts) == 0 or not all(isinstance(value, str) or is_missing(value) for value in values.tolist()):
+        return values
+    odd = [text for text in texts if _NUMBER.fullmatch(text) is None]
+    if len(odd) == len(texts):
+        return values
+    if all(text in _GAPS for text in odd):
+        return np.array([_number_or_gap(value) for value in values.tolist()])
+    first = next(text for text in odd if text not in _GAPS)
+    if 2 * len(odd) < len(texts):
+        row = values.tolist().index(first)
+        warnings.warn(
+            f"{where} has numbers, but also {first!r} in row {row}: all of it is taken for words", stacklevel=2
+        )
+    return values
+
+
+def _number_or_gap(value: Any) -> float:
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        return float(value)
+    return float("nan")
+
+
+def _read_csv(pandas: Any, path: Path, words: Sequence[str]) -> Any:
     """The rows; where they are longer than the first, pandas would take values for an index or lose them."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
         try:
             return pandas.read_csv(
-                path, encoding="utf-8-sig", keep_default_na=False, na_values=[""], low_memory=False, index_col=False
+                path,
+                encoding="utf-8-sig",
+                keep_default_na=False,
+                na_values=[""],
+                low_memory=False,
+                index_col=False,
+                dtype=dict.fromkeys(words, str),
             )
         except pandas.errors.ParserWarning as error:
             raise DataError(f"{path.name} has rows that are longer than its first, which names the columns") from error
