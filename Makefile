@@ -11,7 +11,7 @@ DOCS_STAMP := $(VENV)/.docs-installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all check format docs bench peers clean
+.PHONY: help setup demo test test-all check format docs notebooks dist stranger bench peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -51,6 +51,20 @@ $(DOCS_STAMP): $(STAMP)
 
 docs: $(DOCS_STAMP) ## build the documentation site in build/docs; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -d build/doctrees docs build/docs
+
+notebooks: $(DOCS_STAMP) ## run the notebooks again, and keep what they print and draw
+	$(BIN)/python docs/notebooks/run.py
+
+# The tools of a release live in an environment of their own: nothing else needs them.
+dist: ## build the wheel and the sdist in dist/, and check both
+	rm -rf dist build/release
+	$(PYTHON) -m venv build/release
+	build/release/bin/python -m pip install -q --no-input --disable-pip-version-check build==1.6.1 twine==7.0.0 </dev/null
+	build/release/bin/python -m build --outdir dist
+	build/release/bin/python -m twine check --strict dist/*
+
+stranger: dist ## the wheel in an empty environment: first snippet, first notebook, first table
+	$(PYTHON) tests/package/stranger.py
 
 bench: $(STAMP) ## measure step times, with verdicts (BENCH_ARGS="--only tiny --out bench.json")
 	$(BIN)/python -m fcco bench $(BENCH_ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 from pathlib import Path
 from typing import IO
@@ -16,13 +17,21 @@ MOST_FAILURES = 2
 def read(folder: Path) -> list[Row]:
     """Every row of a folder, the oldest file first; a half-written last line is passed over."""
     rows: list[Row] = []
-    for path in sorted(folder.glob("*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
+    for path in sorted([*folder.glob("*.jsonl"), *folder.glob("*.jsonl.xz")]):
+        for line in _text(path).splitlines():
             try:
                 rows.append(json.loads(line))
             except json.JSONDecodeError:
                 continue
     return rows
+
+
+def _text(path: Path) -> str:
+    """A journal's text; those that are kept for good are compressed."""
+    if path.suffix == ".xz":
+        with lzma.open(path, "rt", encoding="utf-8") as file:
+            return file.read()
+    return path.read_text(encoding="utf-8")
 
 
 def settled(rows: list[Row]) -> dict[str, Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 from pathlib import Path
 
 from benchmarks.figures.store import Journal, read, settled
@@ -14,6 +15,13 @@ def test_rows_of_several_files_are_one_folder(tmp_path: Path) -> None:
         journal.close()
     with open(tmp_path / "runs-2.jsonl", "a") as file:
         file.write('{"key": "3", "sta')  # killed while writing
+    assert [row["key"] for row in read(tmp_path)] == ["1", "2"]
+
+
+def test_rows_that_are_kept_for_good_are_compressed(tmp_path: Path) -> None:
+    with lzma.open(tmp_path / "runs-1.jsonl.xz", "wt", encoding="utf-8") as file:
+        file.write('{"key": "1", "status": "finished"}\n')
+    (tmp_path / "runs-2.jsonl").write_text('{"key": "2", "status": "finished"}\n')
     assert [row["key"] for row in read(tmp_path)] == ["1", "2"]
 
 
