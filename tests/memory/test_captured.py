@@ -66,7 +66,9 @@ def test_equal_to_eager(name, refresh, device):
         runs.append((solver, taken(solver, loader, STEPS)))
     (captured, values), (eager, wanted) = runs
     assert captured.eager_because is None
-    assert captured._capture._programs
+    # On the CPU a step that evaluates the whole table is eager; with a period of 1 every one is, once all were seen.
+    if str(device) != "cpu" or captured.state.engine.period > 1:
+        assert captured._capture._programs
     assert values == wanted
     assert_equal(captured, eager)
 

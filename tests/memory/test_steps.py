@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -124,3 +127,35 @@ def test_the_seam_takes_the_steps_of_step() -> None:
                 solver.optimizer.step()
         found.append([p.detach().clone() for p in solver.parameters])
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_a_step_before_an_evaluation_of_the_table_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the table is whole it is evaluated once in such a step, not for the draws and then for all."""
+    case = CASES["pauc-tasks"]()
+    method = fcco.output_memory(refresh=2, importance=0.0, cap=None, balance=False)
+    solver, loader = solver_for(case, method, steps_per_epoch=6)
+    loader.score()
+    form = state_of(solver).form
+    assert form is not None
+    calls: list[str] = []
+    for name in ("evaluate", "evaluate_all"):
+        monkeypatch.setattr(form, name, noting(getattr(form, name), name, calls))
+    for batch in loader:
+        before = state_of(solver).rows
+        solver.step(batch)
+        assert state_of(solver).rows is not before
+        assert state_of(solver).whole is None  # used up
+    assert calls == ["evaluate", "evaluate_all"] * 3
+    exact = form.evaluate_all(state_of(solver).rows)
+    for row, wanted in zip(state_of(solver).rows, exact.rows, strict=True):
+        torch.testing.assert_close(row, wanted, rtol=0.0, atol=0.0)
+
+
+def noting(work: Callable[..., Any], name: str, calls: list[str]) -> Callable[..., Any]:
+    """The same function, which leaves its name in a list."""
+
+    def noted(*arguments: Any) -> Any:
+        calls.append(name)
+        return work(*arguments)
+
+    return noted

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fcco.data import Points, Tasks
+from fcco.data import Batch, Points, Tasks
 from fcco.objectives import Logistic, MultiTaskAUC, Square, SquaredHinge
 from tests.objectives.literal import check_everywhere
 from tests.objectives.tools import assert_loader_fits, exact_value, hand_made, whole
@@ -183,3 +183,32 @@ def test_what_is_wrong_is_named():
     objective = MultiTaskAUC(network(), data)
     with pytest.raises(ValueError, match="no negatives for block 1"):
         objective(torch.tensor([1]), hand_made(objective, [1], [0, 1]))
+
+
+def test_a_known_pattern_of_classes_gives_the_values_of_new_masks():
+    """Tasks change from batch to batch, who is a positive of them does not; what only looks like it is made anew."""
+    y = torch.arange(12) % T
+    data = Tasks(torch.randn(12, 4, dtype=torch.float64), y)
+    objective = made(data)
+    serves = torch.tensor([0, 0, 0, 1, 1, 1])
+    weight = torch.tensor([0.5, 0.5, 1.0, 1.0, 0.3, 0.7], dtype=torch.float64)
+    usual = [0, 0, 1, 1, 2, 0]  # the classes of the examples, where the blocks are of the tasks 0 and 1
+    cases = [
+        ([0, 1], usual, serves, weight),
+        ([1, 2], [1, 1, 2, 2, 0, 1], serves, weight),
+        ([0, 1], [0, 1, 1, 1, 2, 0], serves, weight),  # another positive
+        ([0, 1], [0, 0, 1, 1, -1, 0], serves, weight),  # one without a class
+        ([0, 1], usual, torch.tensor([0, 0, 0, 1, 1, -1]), weight),
+        ([0, 1], usual, serves, weight.flip(0)),
+        ([0, 1], usual, serves, weight),
+    ]
+    known = []
+    for index, classes, served, counts in cases:
+        blocks = torch.tensor(index)
+        batch = Batch(None, torch.arange(6), blocks, torch.tensor(classes), serves=served, weight=counts)
+        outputs = torch.randn(6, T, dtype=torch.float64)
+        wanted = made(data).values(blocks, outputs, batch)
+        assert torch.equal(objective.values(blocks, outputs, batch), wanted)
+        known.append(objective._pattern)
+    assert known[0] is known[1]
+    assert known[1] is not known[2]

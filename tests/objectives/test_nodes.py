@@ -1,10 +1,15 @@
 """Nodes that stand for many small operations: values, gradients of both orders, forward mode."""
 
+import copy
+
 import pytest
 import torch
+from torch import nn
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 from fcco._support.logs import ZERO
+from fcco.data import Batch, Queries
+from fcco.objectives import NDCG, ListNet
 from fcco.objectives._class_moments import Classes, ClassMoments
 from fcco.objectives._query_pairs import ItemPairs, LogMeansOfExponentials, QuadraticMeans, members_of
 from fcco.objectives._similarities import LogMeanSimilarities, plain_similarities
@@ -147,7 +152,7 @@ def test_members_are_the_items_of_the_query():
     assert items == [[0, 2, 3], [1, 4], [5]]
     assert found.length.tolist() == [3, 2, 1]
     assert (found.place[~found.real] == torch.tensor([1, 5, 5])).all()  # rows are filled up by the own item
-    assert found.place.gather(1, found.own.unsqueeze(1)).flatten().tolist() == OWN.tolist()
+    assert found.shortest == 1
     assert members_of(QUERY, QUERY[OWN], OWN, most=8) is None
 
 
@@ -157,7 +162,39 @@ def test_queries_of_one_length_are_not_filled_up():
     found = members_of(query, query[own], own, most=100)
     assert found.real is None
     assert found.place.tolist() == [[1, 3], [0, 2], [1, 3]]
-    assert found.own.tolist() == [1, 0, 0]
+    assert found.shortest == 2
+
+
+def whole_queries(queries, order):
+    """A batch of two of eight queries with three items each, of which the first two are blocks, in some order."""
+    first = 3 * torch.tensor(queries).unsqueeze(1)
+    items = (first + torch.arange(3)).flatten()
+    relevant = (first + torch.arange(2)).flatten()
+    id = items[order]
+    block_pos = (id == relevant.unsqueeze(1)).int().argmax(1)
+    block = 2 * torch.div(relevant, 3, rounding_mode="floor") + relevant % 3
+    return Batch(id, id, block, block_pos=block_pos)
+
+
+@pytest.mark.parametrize("kind", [ListNet, NDCG])
+def test_a_known_pattern_of_queries_gives_the_pairs_of_a_new_layout(kind):
+    """Queries change from batch to batch, their places in it do not; a batch that only looks like it is laid out."""
+    data = Queries(torch.arange(24), torch.arange(8).repeat_interleave(3), torch.tensor([2, 1, 0]).repeat(8))
+    options = {"relevant_only": True} if kind is ListNet else {}
+    objective = kind(nn.Linear(1, 1), data, **options)
+    straight = torch.arange(6)
+    swapped = torch.tensor([0, 1, 5, 3, 4, 2])  # the last item of each query stands among those of the other
+    known = []
+    for queries, order in [((0, 5), straight), ((7, 2), straight), ((7, 2), swapped), ((1, 4), straight)]:
+        batch = whole_queries(queries, order)
+        outputs = torch.randn(6, 1, dtype=torch.float64, generator=generator())
+        afresh = kind(nn.Linear(1, 1), data, **options)
+        wanted = afresh.values(batch.index, outputs, batch)
+        assert torch.equal(objective.values(batch.index, outputs, batch), wanted)
+        assert torch.equal(copy.deepcopy(objective).values(batch.index, outputs, batch), wanted)
+        known.append(objective._pattern)
+    assert known[0] is known[1]
+    assert known[1] is not known[2]
 
 
 def quadratic(hinge):

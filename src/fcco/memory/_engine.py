@@ -145,7 +145,7 @@ class MemoryEngine(TableKeeper, Engine):
         return form.why_not
 
     def is_due(self, t: int) -> bool:
-        return self.state.table is None  # the first step makes it
+        return self.state.table is None or self._takes_whole(t)  # the first step makes it
 
     def written_in_place(self) -> list[Tensor]:
         table = self.state.table

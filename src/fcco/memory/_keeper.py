@@ -112,8 +112,12 @@ class TableKeeper(ABC):
             work: the network's operations for this rank's part, asked for at the first step alone.
             transaction: what undoes the writing.
         """
+        takes_whole = self._takes_whole(t)
         written = self._write(t, every, work, transaction)
-        found = self._evaluate(written)
+        if takes_whole:
+            found = self._evaluate_whole(written)
+        else:
+            found = self._evaluate(written)
         return Absorbed(written.old, found, self._weigh(every, written, found.c))
 
     def _write(self, t: int, every: Fresh, work: int, transaction: Transaction) -> _Written:
@@ -139,6 +143,22 @@ class TableKeeper(ABC):
         table.write(every.id, values, clock)
         return _Written(old, values, last)
 
+    def _takes_whole(self, t: int) -> bool:
+        """Whether step t evaluates the whole table: where that is due after it anyway, once is enough.
+
+        On the CPU alone: a captured step has fixed shapes, and evaluates its draws.
+        """
+        table = self.state.table
+        if table is None or table.device.type != "cpu":
+            return False
+        if not self.state.period or not self.is_due_after(t):  # before the first step there is no period yet
+            return False
+        # The evaluation after the step is at the weights after it, which move the objective's own parameters.
+        if self.state.form is None or self.state.form.objective_params:
+            return False
+        table.recount()  # what the host knew before depends on where a run was resumed
+        return table.complete
+
     @torch.no_grad()
     def _evaluate(self, written: _Written) -> Evaluation:
         """c of each draw's example at the table."""
@@ -147,6 +167,16 @@ class TableKeeper(ABC):
         found = state.form.evaluate(written.old.id, state.rows, written.old)
         state.rows = found.rows  # of the fork: a step that fails leaves the old ones
         return found._replace(c=found.c[written.last])
+
+    @torch.no_grad()
+    def _evaluate_whole(self, written: _Written) -> Evaluation:
+        """The same, from an evaluation of the whole table, which is kept for what comes after the step."""
+        state = self.state
+        assert state.form is not None
+        whole = state.form.evaluate_all(state.rows)
+        state.rows = whole.rows
+        state.whole = whole
+        return whole._replace(c=whole.c[written.old.id])
 
     @torch.no_grad()
     def _weigh(self, every: Fresh, written: _Written, c: Tensor) -> Tensor:
@@ -171,7 +201,9 @@ class TableKeeper(ABC):
         assert state.form is not None
         assert state.table is not None
         state.table.recount()  # here a device waits anyway
-        found = state.form.evaluate_all(state.rows)
+        found = state.whole  # of this very table, where the step has evaluated all of it
+        if found is None:
+            found = state.form.evaluate_all(state.rows)
         seen = None
         if not state.table.complete:
             seen = state.table.seen
@@ -182,6 +214,7 @@ class TableKeeper(ABC):
             shares.append(renewed(share, size, renewal))
         with uninterrupted():
             state.rows = found.rows
+            state.whole = None
             state.total = found.c.clamp(min=0).sum(0)  # () or a number per column
             state.shares = shares
             state.refreshed = t

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, final
 from torch import Tensor
 
 from fcco.memory._table import OutputTable
-from fcco.memory.forms import Form
+from fcco.memory.forms import Evaluation, Form
 from fcco.solver._state import derived, saved
 
 
@@ -45,6 +45,7 @@ class MemoryState:
         table: ``values`` and ``written`` as a table.
         form: F as a function of it.
         clock: () the number of the last step, on the device: what ``written`` gets; None: not there yet.
+        whole: of the whole table, as the last step has left it; None: that step evaluated its draws alone.
         figures: of the last step; None: before it.
         warned: that the table is stale; once is enough.
     """
@@ -60,6 +61,7 @@ class MemoryState:
     table: OutputTable | None = derived(default=None)
     form: Form | None = derived(default=None)
     clock: Tensor | None = derived(default=None)
+    whole: Evaluation | None = derived(default=None)
     figures: Figures | None = derived(default=None)
     warned: bool = derived(default=False)
 
@@ -70,6 +72,7 @@ class MemoryState:
         self.table = None
         self.form = None
         self.clock = None
+        self.whole = None
         self.figures = None
         self.warned = False
 
@@ -86,6 +89,7 @@ class MemoryState:
         self.rows = rows
         self.table = table
         self.form = form
+        self.whole = None
 
 
 def check_sizes(state: dict[str, Any], examples: int, strata: list[int]) -> None:

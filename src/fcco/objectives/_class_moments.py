@@ -15,20 +15,63 @@ class Classes(NamedTuple):
 
     Args:
         task: (B,) the column of each block, each once.
-        present: (B, 1, K) bool, which examples are one of the two: the others may have any score.
+        absent: (B, 1, K) bool, which examples are neither of the two: they may have any score.
         weight: (B, 2, K) how much each counts as a positive, and as a negative: 0 where it is none.
         difference: (B, 1, K) the second less the first.
     """
 
     task: Tensor
-    present: Tensor
+    absent: Tensor
     weight: Tensor
     difference: Tensor
 
     @classmethod
     def of(cls, task: Tensor, entering: Tensor, weight: Tensor) -> Classes:
         """From (B, 2, K) bool, who enters, and their weights."""
-        return cls(task, entering.any(1, keepdim=True), weight, weight[:, 1:] - weight[:, :1])
+        absent = entering.any(1, keepdim=True).logical_not_()
+        return cls(task, absent, weight, weight.diff(dim=1))
+
+
+class ClassPattern(NamedTuple):
+    """Which examples of a batch are positives and which negatives of the block that each serves, whatever its task is.
+
+    A loader's batches have the same pattern again and again, and to see that takes a third of the time of making the
+    masks and weights.
+
+    Args:
+        serves: (K,) the place of the block that each example serves.
+        weight: (K,) how much each counts.
+        positive: (K,) bool, which are of that block's class; ``labelled``: which are of any.
+        classes: what follows; their tasks are those of the batch that it was made from.
+    """
+
+    serves: Tensor
+    weight: Tensor
+    positive: Tensor
+    labelled: Tensor
+    classes: Classes
+
+    @classmethod
+    def of(cls, serves: Tensor, weight: Tensor, y: Tensor, classes: Classes) -> ClassPattern | None:
+        """The pattern of a batch with class numbers y (K,); None: one of its examples serves all blocks."""
+        if int(serves.amin()) < 0:
+            return None
+        positive = y == classes.task.index_select(0, serves)
+        # Copies: the user may write to what the batch holds.
+        return cls(serves.clone(), weight.clone(), positive, y >= 0, classes)
+
+    def at(self, task: Tensor, serves: Tensor, weight: Tensor, y: Tensor, dtype: torch.dtype) -> Classes | None:
+        """The classes of another batch, with blocks of the tasks (B,); None: it has another pattern."""
+        if self.classes.weight.dtype != dtype or self.classes.task.shape != task.shape:
+            return None
+        if weight.dtype != self.weight.dtype or y.shape != self.serves.shape:
+            return None
+        if not (torch.equal(serves, self.serves) and torch.equal(weight, self.weight)):
+            return None
+        positive = y == task.index_select(0, serves)
+        if not (torch.equal(positive, self.positive) and torch.equal(y >= 0, self.labelled)):
+            return None
+        return self.classes._replace(task=task)
 
 
 class ClassMoments(torch.autograd.Function):
@@ -64,13 +107,15 @@ class ClassMoments(torch.autograd.Function):
         weighted = ctx.weighted
         if torch.is_grad_enabled():  # this derivative will be differentiated itself
             weighted = weight * _apart(_columns(outputs, ctx.classes), a, b, task)
-        of_squares = weighted * (2.0 * slope[:, :2]).unsqueeze(2)  # (B, 2, K)
+        by_squares = slope.narrow(1, 0, 2)  # (B, 2)
+        by_means = slope.narrow(1, 2, slope.shape[1] - 2)  # (B, 1), or (B, 2) without centers
+        of_squares = weighted * (2.0 * by_squares).unsqueeze(2)  # (B, 2, K)
         if not ctx.has_centers:
-            of_h = (of_squares + weight * slope[:, 2:].unsqueeze(2)).sum(1)  # (B, K)
+            of_h = (of_squares + weight * by_means.unsqueeze(2)).sum(1)  # (B, K)
             return _to_outputs(of_h, task, outputs), None, None, None
-        of_h = torch.addcmul(of_squares.sum(1), difference.squeeze(1), slope[:, 2:])
+        of_h = torch.addcmul(of_squares.sum(1), difference.squeeze(1), by_means)
         of_centers = of_squares.sum(2).t()  # (2, B), less its sign
-        centers = of_h.new_zeros(2, outputs.shape[1]).index_add(1, task, of_centers, alpha=-1)
+        centers = of_h.new_zeros(2, outputs.shape[1]).index_copy_(1, task, of_centers.neg())  # each task once
         return _to_outputs(of_h, task, outputs), *centers.unbind(0), None
 
     @staticmethod
@@ -92,7 +137,7 @@ class ClassMoments(torch.autograd.Function):
 def _columns(outputs: Tensor, classes: Classes) -> Tensor:
     """The scores by each block's task, 0 where an example is neither: (B, 1, K)."""
     h = outputs.index_select(1, classes.task).t()  # (B, K)
-    return torch.where(classes.present, h.unsqueeze(1), 0.0)
+    return h.unsqueeze(1).masked_fill(classes.absent, 0.0)
 
 
 def _apart(h: Tensor, a: Tensor | None, b: Tensor | None, task: Tensor) -> Tensor:
@@ -105,7 +150,7 @@ def _apart(h: Tensor, a: Tensor | None, b: Tensor | None, task: Tensor) -> Tenso
 
 def _to_outputs(of_h: Tensor, task: Tensor, outputs: Tensor) -> Tensor:
     """The derivative by the outputs (K, T) from that by the columns of the tasks (B, K)."""
-    return of_h.new_zeros(outputs.shape[::-1]).index_copy(0, task, of_h).t()
+    return of_h.new_zeros(outputs.shape[::-1]).index_copy_(0, task, of_h).t()
 
 
 def _g(squares: Tensor, h: Tensor, classes: Classes, has_centers: bool) -> Tensor:

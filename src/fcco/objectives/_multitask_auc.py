@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from fcco._support.fused import fused
 from fcco._support.remembered import Remembered
 from fcco.data import Batch, TaskBlocks, Tasks
-from fcco.objectives._base import OutputObjective, check_data, checked_weight, fingerprint
-from fcco.objectives._class_moments import Classes, ClassMoments, by_class, equal_shares
-from fcco.objectives._labelled import positives_and_negatives
+from fcco.objectives._base import OutputObjective, check_data, checked_weight, fingerprint, need
+from fcco.objectives._class_moments import Classes, ClassMoments, ClassPattern, by_class, equal_shares
+from fcco.objectives._labelled import has_classes, positives_and_negatives
 from fcco.objectives._precision import at_least_float32, like_parameters
 from fcco.objectives._surrogates import Square, SquaredHinge, Surrogate, loss_or_default
 
@@ -85,6 +85,7 @@ class MultiTaskAUC(OutputObjective):
             self.a = nn.Parameter(like_parameters(model, torch.zeros(self.num_tasks)))
             self.b = nn.Parameter(like_parameters(model, torch.zeros(self.num_tasks)))
         self._classes: Remembered[Classes] = Remembered()
+        self._pattern: ClassPattern | None = None  # of the last batch, where it may come again
         self.register_table("block_task", blocks.block_task)
         weight = checked_weight("block_weight", block_weight, self.num_tasks)
         if weight is not None:
@@ -109,6 +110,34 @@ class MultiTaskAUC(OutputObjective):
     def _classes_of(self, index: Tensor, batch: Batch, dtype: torch.dtype) -> Classes:
         """Who is a positive and who a negative of the blocks' tasks, and how much each counts."""
         task = self.block_task.index_select(0, index)
+        if self._may_repeat(batch):
+            return self._classes_by_pattern(task, index, batch, dtype)
+        return self._new_classes(task, index, batch, dtype)
+
+    def _may_repeat(self, batch: Batch) -> bool:
+        """Whether the batch is like those of a loader, on the CPU: an accelerator would have to wait for the answer."""
+        if batch.serves is None or batch.weight is None or not batch.serves.is_cpu:
+            return False
+        # What is made in inference mode cannot serve a pass with a graph.
+        if batch.weight.dim() != 1 or torch.is_inference_mode_enabled():
+            return False
+        return has_classes(batch, self.num_tasks)
+
+    def _classes_by_pattern(self, task: Tensor, index: Tensor, batch: Batch, dtype: torch.dtype) -> Classes:
+        """The same for a batch that may be like the last one."""
+        serves = need(batch.serves, "serves")
+        weight = need(batch.weight, "weight")
+        y = need(batch.y, "y")
+        pattern = self._pattern
+        if pattern is not None:
+            known = pattern.at(task, serves, weight, y, dtype)
+            if known is not None:
+                return known
+        classes = self._new_classes(task, index, batch, dtype)
+        self._pattern = ClassPattern.of(serves, weight, y, classes)
+        return classes
+
+    def _new_classes(self, task: Tensor, index: Tensor, batch: Batch, dtype: torch.dtype) -> Classes:
         entering = positives_and_negatives(task, batch, self.num_tasks)  # (B, 2, K)
         if batch.weight is None:
             return Classes.of(task, entering, equal_shares(entering, dtype, index))

@@ -112,7 +112,9 @@ class NDCG(QueryObjective):
     def outer_and_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         size = self.block_size[index]
         value, slope = inverse_discount_and_slope(size * u.squeeze(1), self.block_least[index])
-        return self.weighted(index, -value), self.weighted(index, -slope * size).unsqueeze(1)
+        assert self.block_scale is not None
+        scale = -self.block_scale[index].to(value.dtype)
+        return scale * value, (scale * size * slope).unsqueeze(1)
 
     def table_form(self, table: OutputTable) -> Form | None:
         from fcco.memory.forms import ListForm, QueryPairs
@@ -135,9 +137,10 @@ def inverse_discount(rank: Tensor, least: Tensor) -> Tensor:
 def inverse_discount_and_slope(rank: Tensor, least: Tensor) -> tuple[Tensor, Tensor]:
     """1 / log2(1 + rank), continued below ``least`` by its tangent there, and its derivative."""
     inside = torch.maximum(rank, least.to(rank.dtype))
-    discount = inside.log1p() / math.log(2.0)
-    slope = -1.0 / (discount.square() * (1 + inside) * math.log(2.0))  # of 1/log2(1 + r) at r = inside
-    return 1.0 / discount + slope * (rank - inside), slope
+    log = inside.log1p()
+    at_inside = math.log(2.0) / log
+    slope = at_inside / (log * (-1.0 - inside))  # of 1/log2(1 + r) at r = inside
+    return torch.addcmul(at_inside, slope, rank - inside), slope
 
 
 def ideal_dcg(gain: Tensor, query: Tensor, weight: Tensor | None = None) -> Tensor:

@@ -14,7 +14,7 @@ from fcco.objectives._anchored import own_position, with_own
 from fcco.objectives._base import OutputObjective, check_data, checked_weight, fingerprint, scores
 from fcco.objectives._means import check_not_empty
 from fcco.objectives._precision import at_least_float32, like_parameters, to_float64
-from fcco.objectives._query_pairs import ItemPairs, Members, members_of
+from fcco.objectives._query_pairs import BatchPattern, ItemPairs, Members, members_of
 
 
 class QueryObjective(OutputObjective):
@@ -60,6 +60,7 @@ class QueryObjective(OutputObjective):
         blocks = QueryBlocks(data, relevant_only=relevant_only)
         super().__init__(model, blocks, log_domain=log_domain)
         self._pairs: Remembered[ItemPairs | None] = Remembered()
+        self._pattern: BatchPattern | None = None  # of the last batch, where it may come again
         self.given_weight = checked_weight("block_weight", block_weight, self.num_blocks)
         self.num_queries = blocks.num_queries
         self.register_table("item_query", blocks.item_query)
@@ -111,13 +112,7 @@ class QueryObjective(OutputObjective):
             most = max(index.shape[0] * len(batch) // 2, 1)
         room = most
         source = (index, batch.id, batch.block_pos, batch.weight, self.item_query, self.block_item, dtype)
-        return self._pairs.get(source, lambda: self._laid_out(index, batch, dtype, room))
-
-    def _laid_out(self, index: Tensor, batch: Batch, dtype: torch.dtype, most: int) -> ItemPairs | None:
-        pairs = self._pairs_of(index, batch, dtype, most)
-        if pairs is None or not self.log_domain[0]:
-            return pairs
-        return pairs._replace(weight=pairs.weight.log())
+        return self._pairs.get(source, lambda: self._pairs_of(index, batch, dtype, room))
 
     def _pairs_of(self, index: Tensor, batch: Batch, dtype: torch.dtype, most: int) -> ItemPairs | None:
         item = self.block_item[index]
@@ -125,11 +120,20 @@ class QueryObjective(OutputObjective):
         # An item that stands in the batch twice is still no other: told by id, over all pairs.
         if batch.weight is None and int(batch.id.unique().numel()) < len(batch):
             return None
-        found = members_of(self.item_query[batch.id], self.item_query[item], own, most)
+        query = self.item_query[batch.id]  # (K,)
+        size = self.block_count[index]  # (B,)
+        pattern = self._pattern
+        if pattern is not None and batch.weight is None and pattern.fits(query, size, own, dtype):
+            return pattern.pairs
+        found = members_of(query, self.item_query[item], own, most)
         if found is None:
             return None
         if batch.weight is None:
-            return ItemPairs(own, found.place, self._equal_weight(index, found, dtype))
+            pairs = ItemPairs(own, found.place, self._equal_weight(index, size, own, found, dtype))
+            # Lengths that differ hardly come again; and what is made in inference mode cannot serve a graph.
+            if found.real is None and not torch.is_inference_mode_enabled():
+                self._pattern = BatchPattern.of(query, size, pairs)
+            return pairs
         weight = batch.weight.to(dtype)
         if weight.dim() == 1:
             weight = weight.take(found.place)
@@ -137,16 +141,26 @@ class QueryObjective(OutputObjective):
             weight = weight.gather(1, found.place)
         if found.real is not None:
             weight = weight.masked_fill(~found.real, 0.0)
+        if self.log_domain[0]:
+            weight = weight.log()
         return ItemPairs(own, found.place, weight)
 
-    def _equal_weight(self, index: Tensor, found: Members, dtype: torch.dtype) -> Tensor:
-        """As :func:`with_own` has it: the own item counts 1/N_q, the others present share the rest; (B, L)."""
-        size = self.block_count[index].to(dtype)  # (B,)
+    def _equal_weight(self, index: Tensor, count: Tensor, own: Tensor, found: Members, dtype: torch.dtype) -> Tensor:
+        """As :func:`with_own` has it: the own item counts 1/N_q, the others present share the rest; (B, L), or the
+        logarithms."""
+        size = count.to(dtype)  # (B,)
         others = found.length - 1
-        check_not_empty(torch.where(size == 1, 1, others), index, "other items of its query")
-        share = ((size - 1) / (size * others.clamp(min=1))).unsqueeze(1)
+        if found.shortest == 1:
+            check_not_empty(torch.where(size == 1, 1, others), index, "other items of its query")
+            others = others.clamp(min=1)
+        share = (size - 1) / (size * others)
+        of_own = size.reciprocal()
+        nothing = 0.0
+        if self.log_domain[0]:  # of B numbers each, not of all B L
+            share = share.log()
+            of_own = of_own.log()
+            nothing = -torch.inf
+        weight = torch.where(found.place == own.unsqueeze(1), of_own.unsqueeze(1), share.unsqueeze(1))
         if found.real is None:
-            weight = share.repeat(1, found.place.shape[1])
-        else:
-            weight = share * found.real
-        return weight.scatter_(1, found.own.unsqueeze(1), size.reciprocal().unsqueeze(1))
+            return weight
+        return weight.masked_fill_(~found.real, nothing)

@@ -35,13 +35,52 @@ class Members(NamedTuple):
         place: (B, L) where they stand in the batch; rows that are shorter are filled up by the block's own item.
         real: (B, L) bool, which of them are not there to fill up; None: none are.
         length: (B,) how many there are.
-        own: (B,) where in its row the block's own item stands.
+        shortest: the least of these.
     """
 
     place: Tensor
     real: Tensor | None
     length: Tensor
-    own: Tensor
+    shortest: int
+
+
+class BatchPattern(NamedTuple):
+    """Which items of a batch belong together, whatever their queries are, and the pairs that follow from it.
+
+    Batches made of whole queries of one length have the same pattern again and again, and to see that takes a fraction
+    of the time of laying out their pairs.
+
+    Args:
+        group: (K,) which of the batch's queries each item is of.
+        example: (Q,) where an item of each query stands.
+        size: (B,) how many items the query of each block has in the data.
+        pairs: what follows.
+    """
+
+    group: Tensor
+    example: Tensor
+    size: Tensor
+    pairs: ItemPairs
+
+    @classmethod
+    def of(cls, query: Tensor, size: Tensor, pairs: ItemPairs) -> BatchPattern:
+        """The pattern of a batch with items of the queries (K,)."""
+        values, group = query.unique(return_inverse=True)
+        number = torch.arange(query.shape[0], device=query.device)
+        example = torch.empty_like(values).scatter_(0, group, number)
+        # Copies: the user may write to what the batch holds.
+        return cls(group, example, size, pairs._replace(own=pairs.own.clone()))
+
+    def fits(self, query: Tensor, size: Tensor, own: Tensor, dtype: torch.dtype) -> bool:
+        """Whether another batch has it: its items' queries (K,), its blocks' sizes and own items (B,)."""
+        if self.pairs.weight.dtype != dtype or query.shape != self.group.shape:
+            return False
+        if not (torch.equal(own, self.pairs.own) and torch.equal(size, self.size)):
+            return False
+        queries = query.index_select(0, self.example)  # (Q,)
+        if not torch.equal(query, queries.index_select(0, self.group)):
+            return False
+        return int(queries.unique().numel()) == queries.numel()
 
 
 def members_of(query: Tensor, wanted: Tensor, own: Tensor, most: int) -> Members | None:
@@ -59,15 +98,13 @@ def members_of(query: Tensor, wanted: Tensor, own: Tensor, most: int) -> Members
     shortest, longest = (int(length) for length in count.aminmax())
     if longest * wanted.shape[0] > most:
         return None
-    number = torch.arange(query.shape[0], device=query.device)
-    rank = torch.empty_like(order).index_copy_(0, order, number)  # where each item stands among the ordered ones
-    own_place = rank[own] - start
-    inside = start.unsqueeze(1) + number[:longest]  # (B, L)
+    number = torch.arange(longest, device=query.device)
+    inside = start.unsqueeze(1) + number  # (B, L)
     if shortest == longest:
-        return Members(order.take(inside), None, count, own_place)
-    real = number[:longest] < count.unsqueeze(1)
+        return Members(order.take(inside), None, count, shortest)
+    real = number < count.unsqueeze(1)
     inside = inside.clamp_(max=query.shape[0] - 1)
-    return Members(torch.where(real, order.take(inside), own.unsqueeze(1)), real, count, own_place)
+    return Members(torch.where(real, order.take(inside), own.unsqueeze(1)), real, count, shortest)
 
 
 class QuadraticMeans(torch.autograd.Function):
