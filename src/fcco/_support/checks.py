@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 Check = Callable[[str, Any], float]
@@ -75,6 +75,15 @@ def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r} of type {type(value).__name__}")
     return value
+
+
+def same_kind(what: str, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Refuse the state of something with other settings, which are named."""
+    differing = [name for name in own if saved.get(name) != own[name]]
+    if differing:
+        theirs = ", ".join(f"{name}={saved.get(name)!r}" for name in differing)
+        mine = ", ".join(f"{name}={own[name]!r}" for name in differing)
+        raise ValueError(f"the state is of a {what} with {theirs}, this one has {mine}")
 
 
 def some(values: list[Any], limit: int = 8) -> str:

@@ -7,6 +7,8 @@ from typing import Any
 from torch.optim import Optimizer
 
 from fcco._objective import Objective
+from fcco._support.digests import digest
+from fcco.data import Structure
 from fcco.methods import Method
 
 
@@ -24,7 +26,19 @@ def identity(objective: Objective, method: Method, optimizer: Optimizer, keep: s
         "lag": method.lag,
         "optimizer": type(optimizer).__name__,
         "keep": str(keep),
+        "data": _facts(objective),
     }
+
+
+def _facts(objective: Objective) -> str | None:
+    """A digest of the data's labels, groups, times and weights, and of their order; not of x, which may be anything.
+
+    u_i is of block i, which other labels make another block. None: an objective of the user's own.
+    """
+    data = getattr(objective, "data", None)
+    if not isinstance(data, Structure):
+        return None
+    return digest(data.facts())
 
 
 def _plain(value: Any) -> Any:
@@ -38,10 +52,16 @@ def check_identity(mine: dict[str, Any], theirs: Any) -> None:
     if not isinstance(theirs, dict):
         raise ValueError("the state does not say what it is of: it is not one of a Solver of this version")
     for name, value in mine.items():
-        if name != "constants" and theirs.get(name) != value:
+        if name not in ("constants", "data") and theirs.get(name) != value:
             raise ValueError(f"the state is of {name} {theirs.get(name)!r}, this solver has {value!r}")
     constants = theirs.get("constants", {})
     for name, value in mine["constants"].items():
         if constants.get(name) != value:
             got = constants.get(name)
             raise ValueError(f"the state is of an objective with {name} {got!r}, this one has {value!r}")
+    before = theirs.get("data")  # states from before this was kept have none
+    if before is not None and before != mine["data"]:
+        raise ValueError(
+            "the state is of other data: their labels, groups, times or weights, or the order of the examples, are not "
+            "those that this objective has"
+        )
