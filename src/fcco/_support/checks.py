@@ -15,6 +15,8 @@ def number(name: str, value: Any) -> float:
     # A bool is an int to Python, and never what was meant.
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
+    if isinstance(value, int) and abs(value) >= 2**63:  # torch has no larger ones, and would say so much later
+        raise ValueError(f"{name} must be below 2^63, or a float, got {value}")
     if not math.isfinite(value):
         raise ValueError(f"{name} must be finite, got {value}")
     return float(value)

@@ -24,7 +24,7 @@ from fcco.methods._box import Probe, WeighAt
 from fcco.methods.estimators import Weight
 from fcco.methods.trackers import with_derivative
 from fcco.objectives._base import OutputObjective
-from fcco.solver._gradients import all_finite, clear
+from fcco.solver._gradients import NonFiniteError, all_finite, clear
 from fcco.solver._meeting import Meeting
 from fcco.solver._places import CopiedPlaces, Places
 
@@ -369,6 +369,22 @@ class Evaluator:
             return finite
         # Each rank sees its own part alone, and all must come to the same answer.
         return float(sum_over_ranks(torch.tensor(float(not finite), device=self.device))) == 0.0
+
+    def check_weights(self) -> None:
+        """Refuse weights that are not finite themselves: no block is to blame then, and to skip steps would not help.
+
+        Something else than a step has spoilt them, a learning rate that is NaN, say.
+        """
+        weights = [p.detach() for p in self.parameters]
+        if self.all_finite(sharded.parts(weights)):
+            return
+        pairs = zip(self.names, weights, strict=True)
+        names = [name for name, weight in pairs if not all_finite(sharded.parts([weight]))]
+        raise NonFiniteError(
+            f"the weights are not finite: {checks.some(names) or 'on another rank'}; load a checkpoint, and see to the "
+            "learning rate",
+            [],
+        )
 
     def norm(self, tensors: list[Tensor]) -> Tensor:
         """The norm of one tensor per parameter, all together; sharded ones over all ranks."""
