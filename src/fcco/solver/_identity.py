@@ -14,7 +14,7 @@ from fcco.methods import Method
 
 def identity(objective: Objective, method: Method, optimizer: Optimizer, keep: str) -> dict[str, Any]:
     """Plain values that say what a solver solves; rates are left out, since a schedule may change them."""
-    return {
+    known: dict[str, Any] = {
         "objective": type(objective).__name__,
         "constants": {name: _plain(value) for name, value in objective.constants().items()},
         "blocks": objective.num_blocks,
@@ -26,19 +26,12 @@ def identity(objective: Objective, method: Method, optimizer: Optimizer, keep: s
         "lag": method.lag,
         "optimizer": type(optimizer).__name__,
         "keep": str(keep),
-        "data": _facts(objective),
     }
-
-
-def _facts(objective: Objective) -> str | None:
-    """A digest of the data's labels, groups, times and weights, and of their order; not of x, which may be anything.
-
-    u_i is of block i, which other labels make another block. None: an objective of the user's own.
-    """
-    data = getattr(objective, "data", None)
-    if not isinstance(data, Structure):
-        return None
-    return digest(data.facts())
+    data = getattr(objective, "data", None)  # an objective of the user's own has none
+    if isinstance(data, Structure):
+        # Not x, which may be anything. u_i is of block i, which other labels, in another order, make another block.
+        known["data"] = digest(data.facts())
+    return known
 
 
 def _plain(value: Any) -> Any:
@@ -60,7 +53,7 @@ def check_identity(mine: dict[str, Any], theirs: Any) -> None:
             got = constants.get(name)
             raise ValueError(f"the state is of an objective with {name} {got!r}, this one has {value!r}")
     before = theirs.get("data")  # states from before this was kept have none
-    if before is not None and before != mine["data"]:
+    if before is not None and before != mine.get("data"):
         raise ValueError(
             "the state is of other data: their labels, groups, times or weights, or the order of the examples, are not "
             "those that this objective has"
