@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import ctypes
 import hashlib
 import os
 from collections import Counter, OrderedDict
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from fcco._support.digests import memory_of
 from fcco._support.files import replace_file, save_content
 from fcco._support.parallel import (
     broadcast_object,
@@ -278,12 +278,6 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     return content
 
 
-def _bytes(tensor: Tensor) -> Any:
-    """The memory of a contiguous tensor on the CPU, as it is (torch's own way there leads through numpy)."""
-    size = tensor.numel() * tensor.element_size()
-    return (ctypes.c_ubyte * size).from_address(tensor.data_ptr()) if size else b""
-
-
 def _digest(value: Any) -> str:
     sha = hashlib.sha256()
     _feed(sha, value)
@@ -295,7 +289,7 @@ def _feed(sha: Any, value: Any) -> None:
     if isinstance(value, Tensor):
         plain = value.detach().cpu().contiguous()
         sha.update(f"tensor {plain.dtype} {tuple(plain.shape)};".encode())
-        sha.update(_bytes(plain))
+        sha.update(memory_of(plain))
     elif isinstance(value, dict):
         sha.update(f"dict {len(value)};".encode())
         for key, item in value.items():

@@ -1,4 +1,4 @@
-"""Every system call of a save and of a run's folder fails once, in turn, and the process is killed at each, in turn.
+"""System calls of a save, of a run's folder and of a sweep's record fail, and the process is killed at them, in turn.
 
 By a library that LD_PRELOAD puts between the process and the C library (tests/helpers/faults.c): Python and torch write
 through it alike. After every single case the old or the new file is there, whole, and the run ends in the same bits.
@@ -159,3 +159,44 @@ def test_every_call_of_a_run_folder(error, workers, begun, tmp_path):
         status, _, _, said = workers.run("run folder", folder)
         assert status == 0, f"{case}; then {said}"
         assert content_of(folder) == wanted, case
+
+
+SWEEPS = [
+    # Which call of how many: all of them would take hours, and the next ones are of the same kind.
+    pytest.param("sweep, journal", "ENOSPC", 23),
+    pytest.param("sweep, journal", "killed", 23),
+    pytest.param("sweep, journal", "ENOSPC", 4, marks=pytest.mark.slow),
+    pytest.param("sweep, journal", "EIO", 9, marks=pytest.mark.slow),
+    pytest.param("sweep, journal", "EACCES", 9, marks=pytest.mark.slow),
+    pytest.param("sweep, journal", "EINTR", 9, marks=pytest.mark.slow),
+    pytest.param("sweep, journal", "killed", 4, marks=pytest.mark.slow),
+    pytest.param("sweep", "ENOSPC", 31, marks=pytest.mark.slow),
+    pytest.param("sweep", "EIO", 47, marks=pytest.mark.slow),
+    pytest.param("sweep", "killed", 31, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("task", "error", "stride"), SWEEPS)
+def test_calls_of_a_sweeps_record(task, error, stride, workers, tmp_path, capsys):
+    """The sweep says so in a sentence, and the same command goes on: every point is recorded once in the end."""
+    pytest.importorskip("optuna")
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    status, calls, letters, said = workers.run(task, whole)
+    assert status == 0, said
+    code = ERRORS.get(error, KILLED)
+    tried = range(1 + stride // 2, calls + 1, stride)
+    for at in tried:
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        status, _, _, said = workers.run(task, folder, at, code)
+        case = f"call {at} ({letters[at - 1]}) of {calls}: {said}"
+        if error == "killed":
+            assert status == -signal.SIGKILL, case
+        elif status:
+            assert said.startswith(("StorageError", "LabError")), case
+        status, _, _, said = workers.run(task, folder)
+        assert status == 0, f"{case}; then {said}"
+        assert (folder / "sweep" / "best.toml").read_bytes() == (whole / "sweep" / "best.toml").read_bytes(), case
+    with capsys.disabled():
+        sys.stdout.write(f"\na record of a {task} with two points makes {calls} calls; {len(tried)} tried by {error}\n")

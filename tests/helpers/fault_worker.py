@@ -17,6 +17,7 @@ import torch
 import fcco
 from fcco.lab.config import TrainConfig
 from fcco.lab.runs import RunFolder, read_json
+from fcco.lab.train import Outcome
 from tests.helpers.kill_worker import EVERY, make_run
 from tests.helpers.kill_worker import SAMPLES as SAMPLES_PER_BLOCK
 
@@ -27,6 +28,7 @@ def save(folder):
     """Go on from the folder's file by three steps, and save."""
     solver, sampler, scheduler, x = make_run()
     path = Path(folder) / "run.pt"
+    path.parent.mkdir(exist_ok=True)
     if path.exists():
         fcco.load(path, solver=solver, loader=sampler, scheduler=scheduler)
     for _ in range(EVERY):
@@ -54,7 +56,44 @@ def run_folder(folder):
     run.release()
 
 
-TASKS = {"save": save, "run folder": run_folder}
+GRID = {"lr": (0.1, 0.2), "beta": (0.5,)}
+
+
+def sweep(folder, storage):
+    """Open a sweep, or go on with it, run what is left of its two points, and write the best one down."""
+    from optuna.storages.journal import JournalFileSymlinkLock
+    from rich.console import Console
+
+    from fcco.lab import sweep as sweeping
+    from fcco.lab.config import to_toml
+    from fcco.lab.runs import write_aside
+
+    def finish(config, path, watch=None):
+        """A run's outcome, without the run: its folder has cases of its own."""
+        with open(Path(folder).parent / f"runs of {Path(folder).name}", "a") as file:  # outside of the folder: no case
+            file.write(f"{config.lr}\n")
+        return Outcome(path, config, [{"step": 4, "objective": config.lr}])
+
+    sweeping.finish = finish
+    # A killed process holds the journal's lock for so many seconds: 30, but for here.
+    JournalFileSymlinkLock.__init__.__defaults__ = (3,)
+    yield
+    out = Path(folder) / "sweep"
+    opened = sweeping.open_sweep(TrainConfig(tensorboard=False, method="sox"), GRID, out, storage=storage)
+    sweeping.carry_out(opened, None, Console(quiet=True))
+    best, _ = opened.best()
+    assert best.lr == 0.1
+    done = [trial for trial in opened.study.get_trials() if trial.state.name == "COMPLETE"]
+    assert sorted(json.loads(trial.user_attrs["point"])["lr"] for trial in done) == [0.1, 0.2]  # each once
+    write_aside(out / "best.toml", to_toml(best))
+
+
+TASKS = {
+    "save": save,
+    "run folder": run_folder,
+    "sweep": lambda folder: sweep(folder, None),
+    "sweep, journal": lambda folder: sweep(folder, "journal"),
+}
 
 
 def worker(task, folder, at, error, report):
@@ -77,11 +116,14 @@ def worker(task, folder, at, error, report):
 def main():
     torch.set_num_threads(1)
     random.seed(0)
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in save(folder):  # what torch loads when it is first used is then there in every worker
-            pass
+    warm = set()
     for line in sys.stdin:
         task, folder, at, error = json.loads(line)
+        if task not in warm:  # what it loads when it is first run is then there in every worker
+            warm.add(task)
+            with tempfile.TemporaryDirectory() as inside:
+                for _ in TASKS[task](f"{inside}/warm"):
+                    pass
         out, inlet = os.pipe()
         pid = os.fork()
         if pid == 0:

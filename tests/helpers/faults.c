@@ -1,4 +1,5 @@
-/* Fails, or ends the process at, the n-th call that touches a folder: open, write, fsync, rename, close, mkdir, unlink.
+/* Fails, or ends the process at, the n-th call that touches a folder: open, write, truncate, fsync, rename, link,
+   close, mkdir, unlink.
 
    Loaded by LD_PRELOAD. fcco_arm(folder, at, error) begins to count: the call number `at` (from 1) fails with `error`, or
    ends the process by SIGKILL where that is -1; 0: count alone. fcco_calls(letters, size) gives how many there were, and a
@@ -88,6 +89,47 @@ ssize_t write(int fd, const void *bytes, size_t size) {
         return -1;
     }
     return real(fd, bytes, size);
+}
+
+/* As databases write: at a place. */
+#define PWRITE(NAME, OFFSET) \
+    ssize_t NAME(int fd, const void *bytes, size_t size, OFFSET offset) { \
+        REAL(#NAME, ssize_t (*)(int, const void *, size_t, OFFSET)); \
+        if (is_open(fd) && fails('w')) { \
+            if (size > 1 && error != EINTR) real(fd, bytes, size / 2, offset); \
+            errno = error; \
+            return -1; \
+        } \
+        return real(fd, bytes, size, offset); \
+    }
+PWRITE(pwrite, off_t)
+PWRITE(pwrite64, off64_t)
+
+#define TRUNCATE(NAME, OFFSET) \
+    int NAME(int fd, OFFSET size) { \
+        REAL(#NAME, int (*)(int, OFFSET)); \
+        if (is_open(fd) && fails('t')) return -1; \
+        return real(fd, size); \
+    }
+TRUNCATE(ftruncate, off_t)
+TRUNCATE(ftruncate64, off64_t)
+
+int fdatasync(int fd) {
+    REAL("fdatasync", int (*)(int));
+    if (is_open(fd) && fails('s')) return -1;
+    return real(fd);
+}
+
+int link(const char *from, const char *to) {
+    REAL("link", int (*)(const char *, const char *));
+    if (is_ours(to) && fails('l')) return -1;
+    return real(from, to);
+}
+
+int symlink(const char *from, const char *to) {
+    REAL("symlink", int (*)(const char *, const char *));
+    if (is_ours(to) && fails('l')) return -1;
+    return real(from, to);
 }
 
 int fsync(int fd) {

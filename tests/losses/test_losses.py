@@ -37,8 +37,15 @@ def test_resumed_equals_uninterrupted_bit_for_bit(name, tmp_path):
 
 
 def test_u_is_in_the_state_dict_and_nothing_of_the_data():
-    assert set(make_loss("pAUC").state_dict()) == {"u", "visited", "steps"}
-    assert set(make_loss("multi-task AUC").state_dict()) == {"u", "visited", "steps", "objective.a", "objective.b"}
+    assert set(make_loss("pAUC").state_dict()) == {"of", "u", "visited", "steps"}
+    assert set(make_loss("multi-task AUC").state_dict()) == {
+        "of",
+        "u",
+        "visited",
+        "steps",
+        "objective.a",
+        "objective.b",
+    }
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda loss: pickle.loads(pickle.dumps(loss))])

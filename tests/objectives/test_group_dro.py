@@ -251,3 +251,12 @@ def test_errors_name_what_is_wrong():
     objective = group_dro(torch.rand(N), KLRisk())
     with pytest.raises(ValueError, match="no examples for block 3"):
         objective(torch.arange(M), hand_made(objective, range(M), [0, 1, 2]))
+
+
+def test_a_corner_too_small_for_the_dtype_is_none():
+    """It was 0/0: F was NaN with a float32 model."""
+    excess = torch.tensor([-1.0, 0.0, 2.0])
+    share = torch.full((3,), 1 / 3)
+    for smoothing in (6.7e-124, 1e-44, 5e-324):
+        found = CVaRRisk(fraction=0.5, smoothing=smoothing)(excess, share)
+        assert torch.equal(found, CVaRRisk(fraction=0.5, smoothing=0.0)(excess, share))

@@ -140,3 +140,11 @@ def test_optimizer_that_lacks_one_parameter():
 def test_single_point_without_radius_warns_and_does_not_refuse():
     with pytest.warns(UserWarning, match="radius"):
         fcco.Solver(NOISY, torch.optim.SGD(NOISY.parameters(), lr=0.1), recipe("msvr-v1-sp"))
+
+
+def test_numbers_beyond_64_bits_are_refused_by_name():
+    """torch would say so in the middle of a step: int too big to convert."""
+    for big in (10**30, -(10**30), 10**400):
+        with pytest.raises(ValueError, match=r"^radius must be below 2\^63, or a float, got -?10+$"):
+            fcco.Solver(NOISY, torch.optim.SGD(NOISY.parameters()), recipe("sox"), radius=big)
+    fcco.Solver(NOISY, torch.optim.SGD(NOISY.parameters()), recipe("sox"), radius=1e30, keep="uniform", seed=10**30)

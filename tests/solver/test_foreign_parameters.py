@@ -67,8 +67,10 @@ def test_a_new_layer_of_the_objective():
     objective.later = [objective.more]
     optimizer.add_param_group({"params": [objective.more]})
     objective.switched_on = True
-    with pytest.raises(ValueError, match="before the Solver is made"):
-        step(solver)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"added, removed or replaced .* was made: more; make another Solver$"):
+            step(solver)
+    assert solver.t == 1
 
 
 def test_complex_parameters_are_refused_by_name():
@@ -76,3 +78,85 @@ def test_complex_parameters_are_refused_by_name():
     objective.phase = nn.Parameter(torch.ones(2, dtype=torch.complex64))
     with pytest.raises(ValueError, match="complex parameters, which fcco does not train: phase"):
         fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.1), fcco.sox())
+
+
+def over_points(model, capture=False, method=None):
+    x = torch.randn(20, 3)
+    objective = fcco.objectives.PartialAUC(model, fcco.data.Points(x, torch.arange(20) % 4 == 0))
+    optimizer = torch.optim.SGD(objective.parameters(), lr=0.01)
+    solver = fcco.Solver(objective, optimizer, method or fcco.msvr_v2(), capture=capture)
+    return solver, list(solver.loader(blocks=2, samples=4, steps_per_epoch=12))
+
+
+def replace_layer(model):
+    model[1] = nn.Linear(4, 1)
+
+
+def replace_parameter(model):
+    model[1].weight = nn.Parameter(torch.ones(1, 4))
+
+
+def drop_parameter(model):
+    model[1].bias = None
+
+
+REPLACED = {
+    "a layer": (replace_layer, r"model\.1\.weight, model\.1\.bias;"),
+    "a parameter": (replace_parameter, r"model\.1\.weight;"),
+    "a bias that is gone": (drop_parameter, r"model\.1\.bias;"),
+    "one more layer": (lambda model: model.append(nn.Linear(1, 1)), r"model\.2\.weight, model\.2\.bias;"),
+}
+
+
+@pytest.mark.parametrize("capture", [False, True])
+@pytest.mark.parametrize("case", REPLACED)
+def test_layers_replaced_later(case, capture, monkeypatch):
+    """Nobody would train a new one: the optimizer has the old one still, and w_{t-1} would be put into that."""
+    monkeypatch.setattr(_capture, "CAPTURING", {"cpu"})
+    change, says = REPLACED[case]
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+    solver, batches = over_points(model, capture)
+    for batch in batches[:6]:
+        solver.step(batch)
+    change(model)
+    with pytest.raises(ValueError, match=rf"were added, removed or replaced since the Solver was made: {says}"):
+        solver.step(batches[6])
+    assert solver.t == 6
+
+
+class Counting(nn.Module):
+    """Counts its passes, once it is switched on."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("passes", torch.tensor(0))
+        self.on = False
+
+    def forward(self, x):
+        self.passes += self.on
+        return x
+
+
+def test_modules_without_parameters_may_come_and_go():
+    """What they count is put back after a probe at other weights, too."""
+
+    def run(late):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+        counting = Counting()
+        if not late:
+            model.append(counting)
+        solver, batches = over_points(model)
+        for batch in batches[:3]:
+            solver.step(batch)
+        if late:
+            model.append(counting)
+        counting.on = True
+        for batch in batches[3:]:
+            solver.step(batch)
+        return [p.detach().clone() for p in solver.parameters], int(counting.passes)
+
+    (early, passes), (late, later_passes) = run(False), run(True)
+    for a, b in zip(early, late, strict=True):
+        assert torch.equal(a, b)
+    assert passes == later_passes == 9

@@ -106,3 +106,17 @@ def test_the_precision_of_convolutions_is_part_of_a_graph(monkeypatch):
     before = fingerprint.take()
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", not torch.backends.cudnn.allow_tf32)
     assert fingerprint.take() != before
+
+
+@pytest.mark.parametrize("nonfinite", ["raise", "skip"])
+@pytest.mark.parametrize("method", [fcco.sox, fcco.msvr_v2, fcco.output_memory])
+def test_weights_that_are_not_finite_are_named_and_no_block_is_blamed(method, nonfinite):
+    """With nonfinite="skip" every further step was skipped without a word."""
+    solver = solver_over(torch.randn(20, 3), method(), nonfinite=nonfinite)
+    batches = list(solver.loader(blocks=2, samples=4, steps_per_epoch=3))
+    solver.step(batches[0])
+    solver.optimizer.param_groups[0]["lr"] = torch.nan
+    solver.step(batches[1])
+    with pytest.raises(fcco.NonFiniteError, match=r"^the weights are not finite: model\.weight, model\.bias; load"):
+        solver.step(batches[2])
+    assert solver.skipped == 0

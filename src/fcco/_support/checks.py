@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 Check = Callable[[str, Any], float]
@@ -15,6 +15,8 @@ def number(name: str, value: Any) -> float:
     # A bool is an int to Python, and never what was meant.
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, got {shown(value)} of type {type(value).__name__}")
+    if isinstance(value, int) and abs(value) >= 2**63:  # torch has no larger ones, and would say so much later
+        raise ValueError(f"{name} must be below 2^63, or a float, got {value}")
     if not math.isfinite(value):
         raise ValueError(f"{name} must be finite, got {value}")
     return float(value)
@@ -83,6 +85,15 @@ def shown(value: Any) -> str:
     if len(text) > 80:
         return f"{text[:77]}..."
     return text
+
+
+def same_kind(what: str, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Refuse the state of something with other settings, which are named."""
+    differing = [name for name in own if saved.get(name) != own[name]]
+    if differing:
+        theirs = ", ".join(f"{name}={saved.get(name)!r}" for name in differing)
+        mine = ", ".join(f"{name}={own[name]!r}" for name in differing)
+        raise ValueError(f"the state is of a {what} with {theirs}, this one has {mine}")
 
 
 def some(values: list[Any], limit: int = 8) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import is_
 from typing import Any, NamedTuple, final
 
 from torch import Tensor, nn
@@ -29,6 +30,10 @@ class ModuleState:
     def __init__(self, module: nn.Module) -> None:
         self._parts = list(module.modules())  # as fixed as the list of parameters; walking the tree takes time
         self.randomness = Randomness(module)
+
+    def renew(self, module: nn.Module) -> None:
+        """Modules have come or gone."""
+        self._parts = list(module.modules())
 
     def buffers(self) -> list[BufferPlace]:
         """Every buffer that a pass may change."""
@@ -70,3 +75,18 @@ class ModuleState:
             yield
         finally:
             self.restore(before)
+
+
+@final
+class Tree:
+    """Which modules and parameters hang where in a module, as they are now."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._held: list[tuple[dict[str, Any], list[Any]]] = []
+        for part in module.modules():
+            self._held.append((part._modules, list(part._modules.values())))
+            self._held.append((part._parameters, list(part._parameters.values())))
+
+    def has_changed(self) -> bool:
+        """Whether anything was added, removed or replaced since; cheap enough for every step."""
+        return any(len(held) != len(before) or not all(map(is_, held.values(), before)) for held, before in self._held)

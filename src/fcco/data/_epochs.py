@@ -137,7 +137,7 @@ class EpochLoader(ABC):
         missing = [name for name in ("kind", "epoch", "step", *self.stream_fields) if name not in state]
         if missing:
             raise ValueError(f"the state is not one of a {type(self).__name__}: it lacks {', '.join(missing)}")
-        _check_kind(dict(state["kind"]), self.kind())
+        checks.same_kind("loader", state["kind"], self.kind())
         self._check_stream(state)
 
     def _check_stream(self, state: dict[str, Any]) -> None:
@@ -155,11 +155,3 @@ class EpochLoader(ABC):
         self._step = state["step"]
         self._resumed = True
         self._turn += 1  # an iteration under way ends here
-
-
-def _check_kind(saved: dict[str, Any], own: dict[str, Any]) -> None:
-    differing = [name for name in own if saved.get(name) != own[name]]
-    if differing:
-        theirs = ", ".join(f"{name}={saved.get(name)!r}" for name in differing)
-        mine = ", ".join(f"{name}={own[name]!r}" for name in differing)
-        raise ValueError(f"the state is of a loader with {theirs}, this one has {mine}")

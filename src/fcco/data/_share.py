@@ -118,7 +118,16 @@ class BlockSampler:
 
     def state_dict(self) -> dict[str, Any]:
         """The generators' states over all ranks (each rank must call this)."""
-        return {"random": gather_objects(self._generator.get_state())}
+        return {"kind": self._kind(), "random": gather_objects(self._generator.get_state())}
+
+    def _kind(self) -> dict[str, int]:
+        return {"num_blocks": self.num_blocks, "blocks": self.blocks}
+
+    def check_state_dict(self, state: dict[str, Any]) -> None:
+        """Refuse the state of a sampler with other sizes."""
+        if "random" not in state:
+            raise ValueError("the state is not one of a BlockSampler: it lacks random")
+        checks.same_kind("BlockSampler", state.get("kind", self._kind()), self._kind())  # older states have none
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there; on more ranks than were saved, the new ones start from their own seeds.
@@ -126,5 +135,6 @@ class BlockSampler:
         Args:
             state: what ``state_dict`` gave.
         """
+        self.check_state_dict(state)
         if self._share.rank < len(state["random"]):
             self._generator.set_state(state["random"][self._share.rank])

@@ -141,6 +141,11 @@ class Structure(ABC):
 
     # ------------------------------------------------------------------ for subclasses
 
+    def facts(self) -> list[Tensor]:
+        """What is known of the examples besides x: labels, groups, times, weights."""
+        values = [getattr(self, name) for name in self.per_example + self.others]
+        return [value for value in values if value is not None]
+
     def _split_units(self) -> tuple[Tensor, Tensor]:
         """Which unit (N,) an example belongs to, and the stratum (U,) of each unit; units stay whole."""
         unit = torch.arange(self.num_examples, device=self.device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,8 +14,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from fcco._support import checks
+from fcco._support.digests import digest
 from fcco._support.signals import Signals
-from fcco.checkpoint import _bytes
 from fcco.data import Groups, Points, Queries, RiskSets, Structure, Tasks
 from fcco.data._batch import map_tensors
 from fcco.data._source import Source, TensorSource, _flat
@@ -498,29 +497,15 @@ def _identity(problem: Problem, model: nn.Module) -> dict[str, Any]:
         "seed": problem.seed,
         "backbone": sorted(problem.backbone),
         "backbone_lr": problem.backbone_lr,
-        "model": _digest(model.state_dict().values()),
+        "model": digest(model.state_dict().values()),
     }
 
 
 def _fingerprint(data: Structure) -> str:
     """A digest of labels and, where they are tensors, of inputs."""
-    tensors: list[Tensor] = []
-    for name in data.per_example + data.others:
-        value = getattr(data, name)
-        if value is not None:
-            tensors.append(value)
+    tensors = data.facts()
     if isinstance(data.source, TensorSource):
         tensors.extend(_flat(data.source.x))
         if data.source.rows is not None:
             tensors.append(data.source.rows)
-    return f"{data.num_examples} examples, {_digest(tensors)}"
-
-
-def _digest(tensors: Iterable[Tensor]) -> str:
-    sha = hashlib.sha256()
-    for tensor in tensors:
-        plain = tensor.detach().cpu().contiguous()
-        sha.update(f"{plain.dtype} {tuple(plain.shape)};".encode())
-        if plain.numel():
-            sha.update(bytes(_bytes(plain)))
-    return sha.hexdigest()[:16]
+    return f"{data.num_examples} examples, {digest(tensors)}"

@@ -7,14 +7,14 @@ import json
 import os
 import random
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, final
 
 import optuna
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
@@ -22,6 +22,7 @@ from fcco.lab.config import TrainConfig, as_values
 from fcco.lab.console import Bar
 from fcco.lab.errors import Diverged, Interrupted, LabError, Pruned, StorageError, one_line, writing
 from fcco.lab.evaluate import Row
+from fcco.lab.journal import Journal
 from fcco.lab.parts import Parts
 from fcco.lab.runs import read_json, write_json
 from fcco.lab.space import Range, Space, at, is_grid, points
@@ -51,6 +52,10 @@ class Sweep:
 
     def best(self) -> tuple[TrainConfig, float]:
         """The best configuration and its value."""
+        with recording(self.out):
+            return self._best()
+
+    def _best(self) -> tuple[TrainConfig, float]:
         done = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if not done:
             told = [trial.user_attrs.get("message") for trial in self.study.get_trials(deepcopy=False)]
@@ -104,7 +109,7 @@ def _storage(name: str | None, out: Path) -> Any:
     if name is None:
         return f"sqlite:///{(out / 'sweep.db').resolve()}"
     if name == "journal":
-        return JournalStorage(JournalFileBackend(str(out / "sweep.journal")))
+        return JournalStorage(Journal(str(out / "sweep.journal")))
     return name
 
 
@@ -118,8 +123,35 @@ def _described(space: Space) -> dict[str, Any]:
     return described
 
 
+class Failed(Exception):
+    """A run could not be made or broke off; the sweep goes on."""
+
+
+@contextmanager
+def recording(out: Path) -> Iterator[None]:
+    """What goes wrong while the sweep's record is read or written, in one sentence: Optuna has many ways to say it."""
+    try:
+        yield
+    except (LabError, Diverged, Failed, Interrupted, Pruned, optuna.TrialPruned):
+        raise
+    except Exception as error:
+        raise StorageError(
+            f"the record of the sweep in {out} could not be read or written ({one_line(error)[:300]}); what was "
+            "recorded before is whole, and the same command goes on with it"
+        ) from error
+
+
 def carry_out(sweep: Sweep, trials: int | None, console: Console) -> None:
-    """Run what is left to run."""
+    """Run what is left to run.
+
+    Raises:
+        StorageError: where the record cannot be written, with a full disk, say.
+    """
+    with recording(sweep.out):
+        _carry_out(sweep, trials, console)
+
+
+def _carry_out(sweep: Sweep, trials: int | None, console: Console) -> None:
     _prepare(sweep)
     done = sum(_ended(trial) for trial in sweep.study.get_trials(deepcopy=False))
     if is_grid(sweep.space):
@@ -181,10 +213,6 @@ def _dead(process: Any) -> bool:
     return int(number) == os.getpid()
 
 
-class Failed(Exception):
-    """A run could not be made or broke off; the sweep goes on."""
-
-
 def _run(sweep: Sweep, trial: optuna.Trial, bar: Bar) -> float:
     """One run; how it ended stands in the trial's attributes."""
     trial.set_user_attr("process", [socket.gethostname(), os.getpid()])
@@ -194,7 +222,11 @@ def _run(sweep: Sweep, trial: optuna.Trial, bar: Bar) -> float:
     try:
         config = at(sweep.base, point)
         path = sweep.out / "runs" / run_name(config)
-        trial.set_user_attr("run", path.name)
+    except Exception as error:
+        _note(trial, "failed", error)
+        raise Failed(one_line(error)) from error
+    trial.set_user_attr("run", path.name)
+    try:
         bar.next(path.name)
         rows = finish(config, path, _Pruning(sweep, trial, bar)).rows
         value = rows[-1][sweep.field]
@@ -274,6 +306,8 @@ class _Pruning:
 
     def evaluated(self, row: Row) -> None:
         self._bar.evaluated(row)
-        self._trial.report(getattr(row, self._sweep.field), row.step)
-        if self._trial.should_prune():
+        with recording(self._sweep.out):
+            self._trial.report(getattr(row, self._sweep.field), row.step)
+            is_behind = self._trial.should_prune()
+        if is_behind:
             raise Pruned(f"behind at step {row.step}")

@@ -14,7 +14,7 @@ from fcco.lab.config import TrainConfig, to_toml
 from fcco.lab.errors import LabError
 from fcco.lab.runs import fresh_folder, write_aside
 from fcco.lab.space import PAPER, Space, read_space
-from fcco.lab.sweep import Metric, Sweep, carry_out, open_sweep
+from fcco.lab.sweep import Metric, Sweep, carry_out, open_sweep, recording
 from fcco.lab.train_command import file_defaults, settings
 
 
@@ -67,7 +67,8 @@ def run_sweep(command: SweepCommand, console: Console) -> Sweep:
         halving=command.halving,
     )
     carry_out(sweep, command.trials, console)
-    console.print(_table(sweep))
+    with recording(out):
+        console.print(_table(sweep))
     config, value = sweep.best()
     write_aside(out / "best.toml", to_toml(config))
     console.print(

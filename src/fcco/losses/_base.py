@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fcco._support import checks
+from fcco._support.digests import digest
 from fcco._support.parallel import gather_outputs
 from fcco.data import Batch
 from fcco.data._convert import numbers_or_objects
@@ -23,6 +25,7 @@ from fcco.methods.schedules import Schedule
 from fcco.methods.trackers import with_derivative
 from fcco.objectives import OutputObjective
 
+_OF = "of"  # in a state_dict: what it is of
 _MEMORY = "memory."  # how the memory's part of a state_dict begins
 
 
@@ -253,6 +256,7 @@ class Loss(nn.Module):
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}{_OF}"] = self._identity()
         if self._memory is not None:
             self._memory.save_into(destination, f"{prefix}{_MEMORY}")
 
@@ -266,9 +270,17 @@ class Loss(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
+        # Before anything is copied: u of another loss has the same shape, and means something else.
+        before = state_dict.get(f"{prefix}{_OF}")  # older states have none
+        if before is not None and int(before) != int(self._identity()):
+            raise ValueError(
+                f"the state is not of this {type(self).__name__}: its kind, its constants, or the labels, weights or "
+                "order of the examples are others"
+            )
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
+        unexpected_keys[:] = [name for name in unexpected_keys if name != f"{prefix}{_OF}"]
         if self._memory is None:
             return
         start = f"{prefix}{_MEMORY}"
@@ -278,6 +290,12 @@ class Loss(nn.Module):
             self._memory.load(saved)
         else:
             missing_keys.append(f"{start}values")
+
+    def _identity(self) -> Tensor:
+        """() int64: what the state is of, as a number, since a state_dict holds tensors alone."""
+        objective = self.objective
+        said = f"{type(objective).__name__} {objective.constants()!r} {digest(objective.data.facts())}"
+        return torch.tensor(int(hashlib.sha256(said.encode()).hexdigest()[:15], 16))
 
     def extra_repr(self) -> str:
         return f"{self.objective.data.num_examples} examples, {self.objective.num_blocks} blocks"

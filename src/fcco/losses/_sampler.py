@@ -87,6 +87,12 @@ class UniformBatches(Sampler[list[int]]):
         if steps_per_epoch is None:
             steps_per_epoch = max(1, blocks.data.num_examples // self._draws.size)
         self._steps = checks.positive_int("steps_per_epoch", steps_per_epoch)
+        self._kind = {
+            "examples": blocks.data.num_examples,
+            "blocks": number,
+            "samples": samples,
+            "steps_per_epoch": self._steps,
+        }
         self._rank, self._world = rank_and_world()
         self._epoch = 0  # of the batches in the plan; 0: before the first
         self._step = 0  # batches of it that the loss has seen
@@ -123,10 +129,18 @@ class UniformBatches(Sampler[list[int]]):
 
     def state_dict(self) -> dict[str, Any]:
         """Where the draws stand: batches that the loss has not seen count as not handed out."""
-        return {"seed": self._seed, "epoch": self._epoch, "step": self._step}
+        return {"kind": self._kind, "seed": self._seed, "epoch": self._epoch, "step": self._step}
+
+    def check_state_dict(self, state: dict[str, Any]) -> None:
+        """Refuse the state of batches of other sizes, whose places in an epoch mean something else."""
+        missing = [name for name in ("seed", "epoch", "step") if name not in state]
+        if missing:
+            raise ValueError(f"the state is not one of a loss's sampler: it lacks {', '.join(missing)}")
+        checks.same_kind("sampler", state.get("kind", self._kind), self._kind)  # older states have none
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there: the next iteration yields the rest of its epoch, or a new one where nothing is left."""
+        self.check_state_dict(state)
         self._seed = state["seed"]
         self._epoch = state["epoch"]
         self._step = state["step"]

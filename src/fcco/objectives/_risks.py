@@ -68,7 +68,8 @@ class CVaRRisk:
     def __call__(self, excess: Tensor, share: Tensor) -> Tensor:
         """(B,) from the excess g_i - v (B,); the groups' shares do not matter here."""
         above = excess.clamp(min=0)
-        if self.smoothing > 0.0:
+        # A corner that the dtype cannot tell from none would be 0/0.
+        if self.smoothing > torch.finfo(above.dtype).tiny:
             corner = above.clamp(max=self.smoothing)
             above = above - corner + corner.square() / (2 * self.smoothing)
         return above / self.fraction

@@ -18,13 +18,13 @@ from fcco._objective import Objective, has_slope
 from fcco._support import checks, jvp, sharded
 from fcco._support.fused import Node, recorded
 from fcco._support.interrupts import uninterrupted
-from fcco._support.module_state import ModuleState
+from fcco._support.module_state import ModuleState, Tree
 from fcco._support.parallel import average_over_ranks, sum_over_ranks
 from fcco.methods._box import Probe, WeighAt
 from fcco.methods.estimators import Weight
 from fcco.methods.trackers import with_derivative
 from fcco.objectives._base import OutputObjective
-from fcco.solver._gradients import all_finite, clear
+from fcco.solver._gradients import NonFiniteError, all_finite, clear
 from fcco.solver._meeting import Meeting
 from fcco.solver._places import CopiedPlaces, Places
 
@@ -63,6 +63,7 @@ class Evaluator:
         self.meeting = Meeting()
         # Kept as they were, to tell later whether something was frozen or unfrozen.
         self._trained = [(p, p.requires_grad) for p in objective.parameters()]
+        self._tree = Tree(objective)
         self._optimizer = optimizer
         self._own = {id(p) for p in objective.parameters()}
         self._optimized = -1  # how many parameters the optimizer had when it was last looked at
@@ -81,7 +82,11 @@ class Evaluator:
     # ------------------------------------------------------------------ what is trained
 
     def check_trained(self) -> None:
-        """Refuse parameters that were frozen or unfrozen since: z, w_{t-1} and the gradients are of those before."""
+        """Refuse parameters that were frozen, unfrozen, added or replaced since: z, w_{t-1} and the gradients are of
+        those before, and nobody would train a new one."""
+        # FSDP puts other parameters in their place while it has gathered them.
+        if not self._gathering and self._tree.has_changed():
+            self._check_tree()
         changed = [p for p, trained in self._trained if p.requires_grad is not trained]
         if not changed:
             return
@@ -90,6 +95,20 @@ class Evaluator:
         raise ValueError(
             f"requires_grad has changed since the Solver was made, of {checks.some(names)}; make another Solver"
         )
+
+    def _check_tree(self) -> None:
+        """Modules have come or gone: refuse that where trained parameters have, too."""
+        now = {id(p): name for name, p in self.objective.named_parameters()}
+        added = [name for name, p in self.objective.named_parameters() if p.requires_grad and id(p) not in self._own]
+        gone = [name for name, p in zip(self.names, self.parameters, strict=True) if id(p) not in now]
+        names = list(dict.fromkeys(added + gone))
+        if names:
+            raise ValueError(
+                f"parameters of the objective were added, removed or replaced since the Solver was made: "
+                f"{checks.some(names)}; make another Solver"
+            )
+        self.module_state.renew(self.objective)
+        self._tree = Tree(self.objective)
 
     def begin(self) -> None:
         """Forget all gradients."""
@@ -350,6 +369,22 @@ class Evaluator:
             return finite
         # Each rank sees its own part alone, and all must come to the same answer.
         return float(sum_over_ranks(torch.tensor(float(not finite), device=self.device))) == 0.0
+
+    def check_weights(self) -> None:
+        """Refuse weights that are not finite themselves: no block is to blame then, and to skip steps would not help.
+
+        Something else than a step has spoilt them, a learning rate that is NaN, say.
+        """
+        weights = [p.detach() for p in self.parameters]
+        if self.all_finite(sharded.parts(weights)):
+            return
+        pairs = zip(self.names, weights, strict=True)
+        names = [name for name, weight in pairs if not all_finite(sharded.parts([weight]))]
+        raise NonFiniteError(
+            f"the weights are not finite: {checks.some(names) or 'on another rank'}; load a checkpoint, and see to the "
+            "learning rate",
+            [],
+        )
 
     def norm(self, tensors: list[Tensor]) -> Tensor:
         """The norm of one tensor per parameter, all together; sharded ones over all ranks."""

@@ -7,12 +7,14 @@ from typing import Any
 from torch.optim import Optimizer
 
 from fcco._objective import Objective
+from fcco._support.digests import digest
+from fcco.data import Structure
 from fcco.methods import Method
 
 
 def identity(objective: Objective, method: Method, optimizer: Optimizer, keep: str) -> dict[str, Any]:
     """Plain values that say what a solver solves; rates are left out, since a schedule may change them."""
-    return {
+    known: dict[str, Any] = {
         "objective": type(objective).__name__,
         "constants": {name: _plain(value) for name, value in objective.constants().items()},
         "blocks": objective.num_blocks,
@@ -25,6 +27,11 @@ def identity(objective: Objective, method: Method, optimizer: Optimizer, keep: s
         "optimizer": type(optimizer).__name__,
         "keep": str(keep),
     }
+    data = getattr(objective, "data", None)  # an objective of the user's own has none
+    if isinstance(data, Structure):
+        # Not x, which may be anything. u_i is of block i, which other labels, in another order, make another block.
+        known["data"] = digest(data.facts())
+    return known
 
 
 def _plain(value: Any) -> Any:
@@ -38,10 +45,16 @@ def check_identity(mine: dict[str, Any], theirs: Any) -> None:
     if not isinstance(theirs, dict):
         raise ValueError("the state does not say what it is of: it is not one of a Solver of this version")
     for name, value in mine.items():
-        if name != "constants" and theirs.get(name) != value:
+        if name not in ("constants", "data") and theirs.get(name) != value:
             raise ValueError(f"the state is of {name} {theirs.get(name)!r}, this solver has {value!r}")
     constants = theirs.get("constants", {})
     for name, value in mine["constants"].items():
         if constants.get(name) != value:
             got = constants.get(name)
             raise ValueError(f"the state is of an objective with {name} {got!r}, this one has {value!r}")
+    before = theirs.get("data")  # states from before this was kept have none
+    if before is not None and before != mine.get("data"):
+        raise ValueError(
+            "the state is of other data: their labels, groups, times or weights, or the order of the examples, are not "
+            "those that this objective has"
+        )

@@ -28,7 +28,7 @@ class Reservoir:
     @classmethod
     def seeded(cls, seed: int) -> Reservoir:
         """An empty one."""
-        return cls(random=torch.Generator().manual_seed(seed).get_state())
+        return cls(random=torch.Generator().manual_seed(seed % 2**63).get_state())
 
     @classmethod
     def blank(cls) -> Reservoir:

@@ -351,6 +351,7 @@ class Solver:
             with torch.enable_grad():
                 return self._estimate(request, transaction)
         except NonFiniteError:  # every rank has heard of it
+            self._evaluator.check_weights()
             if self.nonfinite is NonFinite.RAISE:
                 raise
         except Exception as error:

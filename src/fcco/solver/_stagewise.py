@@ -143,7 +143,25 @@ class StageWise:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run stands; the solver's state (the learning rates in it) is the solver's."""
-        return {"stage": self.stage, "left": self._left, "random": self._generator.get_state()}
+        return {
+            "kind": self._kind(),
+            "stage": self.stage,
+            "left": self._left,
+            "random": self._generator.get_state(),
+        }
+
+    def _kind(self) -> dict[str, Any]:
+        rates = [[stage.steps, stage.lr, stage.alpha, stage.beta] for stage in self.stages]
+        return {"stages": rates, "drawn": self.drawn}
+
+    def check_state_dict(self, state: dict[str, Any]) -> None:
+        """Refuse the state of a run through other stages."""
+        missing = [name for name in ("stage", "left", "random") if name not in state]
+        if missing:
+            raise ValueError(f"the state is not one of a StageWise: it lacks {', '.join(missing)}")
+        if not -1 <= state["stage"] < len(self.stages):
+            raise ValueError(f"the state is in stage {state['stage']}, but there are {len(self.stages)} stages")
+        checks.same_kind("StageWise", state.get("kind", self._kind()), self._kind())  # older states have none
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there, with the same stages.
@@ -151,8 +169,7 @@ class StageWise:
         Args:
             state: what ``state_dict`` gave.
         """
-        if not -1 <= state["stage"] < len(self.stages):
-            raise ValueError(f"the state is in stage {state['stage']}, but there are {len(self.stages)} stages")
+        self.check_state_dict(state)
         self._generator.set_state(state["random"])
         self._take_rates(state["stage"])
         self._left = state["left"]
