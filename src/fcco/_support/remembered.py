@@ -78,6 +78,26 @@ class Remembered(Generic[_Result]):
 
 
 @final
+class Slot(Generic[_Result]):
+    """Room for the last result of some work, where the caller sees for itself whether it still serves.
+
+    Captured steps do not depend on it, and copies start empty.
+
+    Attributes:
+        last: the result; None: there is none.
+    """
+
+    def __init__(self) -> None:
+        self.last: _Result | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Slot[_Result]:
+        return Slot()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Slot, ()
+
+
+@final
 class _Last(Generic[_Result]):
     """A result and what it was made from, held: nothing else may take its place in memory."""
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fcco._support.fused import fused
-from fcco._support.remembered import Remembered
+from fcco._support.remembered import Remembered, Slot
 from fcco.data import Batch, TaskBlocks, Tasks
 from fcco.objectives._base import OutputObjective, check_data, checked_weight, fingerprint, need
 from fcco.objectives._class_moments import Classes, ClassMoments, ClassPattern, by_class, equal_shares
@@ -85,7 +85,7 @@ class MultiTaskAUC(OutputObjective):
             self.a = nn.Parameter(like_parameters(model, torch.zeros(self.num_tasks)))
             self.b = nn.Parameter(like_parameters(model, torch.zeros(self.num_tasks)))
         self._classes: Remembered[Classes] = Remembered()
-        self._pattern: ClassPattern | None = None  # of the last batch, where it may come again
+        self._pattern: Slot[ClassPattern] = Slot()  # of the last batch, where it may come again
         self.register_table("block_task", blocks.block_task)
         weight = checked_weight("block_weight", block_weight, self.num_tasks)
         if weight is not None:
@@ -128,13 +128,13 @@ class MultiTaskAUC(OutputObjective):
         serves = need(batch.serves, "serves")
         weight = need(batch.weight, "weight")
         y = need(batch.y, "y")
-        pattern = self._pattern
+        pattern = self._pattern.last
         if pattern is not None:
             known = pattern.at(task, serves, weight, y, dtype)
             if known is not None:
                 return known
         classes = self._new_classes(task, index, batch, dtype)
-        self._pattern = ClassPattern.of(serves, weight, y, classes)
+        self._pattern.last = ClassPattern.of(serves, weight, y, classes)
         return classes
 
     def _new_classes(self, task: Tensor, index: Tensor, batch: Batch, dtype: torch.dtype) -> Classes:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from fcco._support.remembered import Remembered
+from fcco._support.remembered import Remembered, Slot
 from fcco.data import Batch, Queries, QueryBlocks
 from fcco.data._batch import served
 from fcco.objectives._anchored import own_position, with_own
@@ -60,7 +60,7 @@ class QueryObjective(OutputObjective):
         blocks = QueryBlocks(data, relevant_only=relevant_only)
         super().__init__(model, blocks, log_domain=log_domain)
         self._pairs: Remembered[ItemPairs | None] = Remembered()
-        self._pattern: BatchPattern | None = None  # of the last batch, where it may come again
+        self._pattern: Slot[BatchPattern] = Slot()  # of the last batch, where it may come again
         self.given_weight = checked_weight("block_weight", block_weight, self.num_blocks)
         self.num_queries = blocks.num_queries
         self.register_table("item_query", blocks.item_query)
@@ -122,7 +122,7 @@ class QueryObjective(OutputObjective):
             return None
         query = self.item_query[batch.id]  # (K,)
         size = self.block_count[index]  # (B,)
-        pattern = self._pattern
+        pattern = self._pattern.last
         if pattern is not None and batch.weight is None and pattern.fits(query, size, own, dtype):
             return pattern.pairs
         found = members_of(query, self.item_query[item], own, most)
@@ -132,7 +132,7 @@ class QueryObjective(OutputObjective):
             pairs = ItemPairs(own, found.place, self._equal_weight(index, size, own, found, dtype))
             # Lengths that differ hardly come again; and what is made in inference mode cannot serve a graph.
             if found.real is None and not torch.is_inference_mode_enabled():
-                self._pattern = BatchPattern.of(query, size, pairs)
+                self._pattern.last = BatchPattern.of(query, size, pairs)
             return pairs
         weight = batch.weight.to(dtype)
         if weight.dim() == 1:
