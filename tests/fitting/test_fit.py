@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,12 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor, nn
 
 import fcco
+from fcco.data import Points, Queries
 from fcco.data._source import source_of
 from fcco.fitting import METRICS, Goal, Progress, Recipe, Setting
+from fcco.fitting._recipe import LabelCounts
 from fcco.fitting._scoring import renew_statistics
+from fcco.fitting._search import counted_labels
 
 PLAIN = (Setting("plain", 1e-2, 0.1), Setting("plain", 3e-3, 1.0))
 QUICK = Recipe(epochs=8, least_examples=1, checks=4, plain=PLAIN)
@@ -118,6 +122,48 @@ def test_examples_stay_within_the_budget() -> None:
     slack = 64 * len(result.trials) * 4  # a trial goes on to the end of a step
     assert 0 < result.examples <= recipe.total_runs(Goal("roc_auc")) * run + slack
     assert result.examples == sum(row["examples"] for row in result.trials)
+
+
+def test_ranking_goes_on_with_the_decay_that_was_best() -> None:
+    recipe = Recipe()
+    goal = Goal("average_precision")
+    labels = LabelCounts(pairs=1e5, rarer_share=0.03)
+    usual = recipe.ranking_settings(goal, labels)
+    assert usual == recipe.ranking_settings(goal, labels, Setting("plain", 1e-3, 1.0))
+    assert all(setting.l2 is None and setting.weight_decay > 0 for setting in usual)
+    start = Setting("plain", 1e-3, 0.0, l2=1e-3)
+    for before, after in zip(usual, recipe.ranking_settings(goal, labels, start), strict=True):
+        assert before.margin is not None
+        assert after == replace(before, weight_decay=0.0, l2=pytest.approx(1e-3 * before.margin / 0.03))
+    without_margin = recipe.ranking_settings(Goal("ndcg"), LabelCounts(), start)
+    assert {setting.l2 for setting in without_margin} == {1e-3}
+    own = (Setting("PartialAUC", 1e-3, 2.0, 10.0, 3.0),)  # somebody's own settings stay as they are
+    assert Recipe(ranking=own).ranking_settings(goal, labels, start) == own
+
+
+def test_positives_are_counted_over_labels_that_have_both_classes() -> None:
+    y = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, torch.nan], [0.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    with pytest.warns(UserWarning, match="column 1 has no positives"):
+        counts = counted_labels(Points(torch.randn(4, 2), y))
+    assert counts.pairs == 1 * 3 + 0 + 2 * 1
+    assert counts.rarer_share == pytest.approx((1 / 4 + 1 / 3) / 2)
+    assert counted_labels(Queries(torch.randn(4, 2), [0, 0, 1, 1], [0, 1, 0, 1])) == LabelCounts()
+
+
+def test_adams_own_decay_drops_columns_that_tell_nothing() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.rand(2000, 60, generator=generator) < 0.05).float()
+    x[:, 40:] = 0.0  # never a 1: the loss gives their weights no gradient
+    y = (x[:, 0] + x[:, 1] > 0).long()
+    left = {}
+    for name, setting in {"l2": Setting("plain", 3e-3, 0.0, l2=1e-3), "decay": Setting("plain", 3e-3, 0.1)}.items():
+        torch.manual_seed(0)
+        model = nn.Linear(60, 1)
+        before = model.weight.detach()[0, 40:].abs().mean()
+        recipe = Recipe(epochs=20, least_examples=1, checks=2, plain=(setting,), ranking=())
+        result = fcco.fit(model, (x, y), recipe=recipe, progress=False)
+        left[name] = float(result.model.weight.detach()[0, 40:].abs().mean() / before)
+    assert left["l2"] < 0.05 < 0.8 < left["decay"]
 
 
 def test_labels_classes_and_missing_ones() -> None:

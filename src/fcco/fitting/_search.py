@@ -17,7 +17,7 @@ from fcco.checkpoint import CheckpointError, load, save
 from fcco.data import Points, Structure
 from fcco.data._labelled import TaskLists
 from fcco.fitting._callbacks import Callback, Progress
-from fcco.fitting._recipe import Rung, Setting
+from fcco.fitting._recipe import LabelCounts, Rung, Setting
 from fcco.fitting._scoring import renew_statistics, score
 from fcco.fitting._trial import Problem, Trial, Weights
 
@@ -85,7 +85,7 @@ class Search:
         self._saved_at = time.monotonic()
         self._began = time.monotonic()
         self._total = problem.recipe.total_runs(problem.goal) * problem.run_length
-        self._pairs = number_of_pairs(problem.train)
+        self._labels = counted_labels(problem.train)
 
     # ------------------------------------------------------------------ the recipe, step by step
 
@@ -116,7 +116,7 @@ class Search:
 
     def _ranking_trials(self, start: Trial) -> list[Trial]:
         recipe = self.problem.recipe
-        settings = recipe.ranking_settings(self.problem.goal, self._pairs)
+        settings = recipe.ranking_settings(self.problem.goal, self._labels, start.setting)
         if self.problem.valid is None:
             settings = settings[:1]
         rungs = (Rung(recipe.ranking_length, len(settings)),)
@@ -281,12 +281,15 @@ def best_of(trials: Iterable[Trial]) -> Trial:
     return max(known, key=lambda trial: trial.value)
 
 
-def number_of_pairs(data: Structure) -> float:
-    """Pairs of a positive and a negative, over all labels; 0 for data without labels."""
+def counted_labels(data: Structure) -> LabelCounts:
+    """Positives and pairs of the data; the default for data without labels."""
     if not isinstance(data, Points):
-        return 0.0
+        return LabelCounts()
     lists = TaskLists.of(data)
-    return float((lists.positive.count.double() * lists.negative.count.double()).sum())
+    positive = lists.positive.count[lists.used].double()
+    negative = lists.negative.count[lists.used].double()
+    share = torch.minimum(positive, negative) / (positive + negative)
+    return LabelCounts(pairs=float((positive * negative).sum()), rarer_share=float(share.mean()))
 
 
 def averaged_weights(parts: list[Weights]) -> Weights:

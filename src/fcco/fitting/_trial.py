@@ -386,6 +386,8 @@ def _optimizer(setting: Setting, objective: OutputObjective, problem: Problem) -
         groups.append({"params": pretrained, "lr": setting.lr * problem.backbone_lr})
     # Captured steps count on the device.
     capturable = device_of(objective).type == "cuda"
+    if setting.l2 is not None:
+        return torch.optim.Adam(groups, lr=setting.lr, weight_decay=setting.l2, capturable=capturable)
     return torch.optim.AdamW(groups, lr=setting.lr, weight_decay=setting.weight_decay, capturable=capturable)
 
 
