@@ -70,6 +70,8 @@ LEAVING = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)#]+)(?:#[^)]*)?\)")
 
 def name_paths_outside(app: Sphinx, page: str, content: list[str]) -> None:
     """Replace links to files of the repository by the path; one that is not there is a warning, hence an error."""
+    if app.env.doc2path(page).suffix == ".ipynb":
+        return  # its text is JSON, in which quotes would have to be escaped
 
     def named(link: re.Match[str]) -> str:
         text, target = link.groups()
@@ -84,15 +86,6 @@ def name_paths_outside(app: Sphinx, page: str, content: list[str]) -> None:
         return f"{text} (`{inside}`)"
 
     content[0] = LEAVING.sub(named, content[0])
-
-
-NOTEBOOKS = re.compile(r"```\{toctree\}\n:caption: Notebooks\n.*?```\n", re.DOTALL)
-
-
-def leave_out_empty_folder(app: Sphinx, page: str, content: list[str]) -> None:
-    """Drop the list of notebooks where there are none: a glob without a match is a warning that cannot be silenced."""
-    if not any((DOCS / "notebooks").glob("*.ipynb")) and not any((DOCS / "notebooks").glob("*.md")):
-        content[0] = NOTEBOOKS.sub("", content[0])
 
 
 def name_aliases(
@@ -126,4 +119,3 @@ def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (write_formula, None), (write_formula_block, None))
     app.connect("autodoc-process-signature", name_aliases)
     app.connect("source-read", name_paths_outside)
-    app.connect("source-read", leave_out_empty_folder)
