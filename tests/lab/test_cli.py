@@ -269,7 +269,9 @@ def test_report_is_written_where_asked(
 ) -> None:
     asked = []
 
-    def page(runs: tuple[Path, ...], out: Path, *, title: str, note: str) -> Path:  # the demo's test writes a real one
+    def page(
+        runs: tuple[Path, ...], out: Path, *, title: str, note: str
+    ) -> Path:  # test_report_page.py writes a real one
         asked.append((runs, out, title, note))
         return out
 

@@ -21,7 +21,7 @@ def test_figure1_end_to_end(
 ) -> None:
     notes = []
 
-    def page(runs: list[Path], out: Path, *, title: str, note: str) -> Path:  # the demo's test writes a real one
+    def page(runs: list[Path], out: Path, *, title: str, note: str) -> Path:  # test_report_page.py writes a real one
         notes.append(note)
         return out
 

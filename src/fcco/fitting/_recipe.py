@@ -16,8 +16,9 @@ A *run* is :meth:`Recipe.run_length` examples. All trials together show the netw
 
 Where the numbers come from: they were chosen on a9a (500 positives of 23,000 rows), yeast and emotions alone, with an
 MLP of two layers; Adam's own decay on generated tables of 300 rare 0/1 columns, on the whole of a9a and on the digits
-of the demo besides, which on pixels in [0, 1] want the largest learning rate. Margins are large since scores after a plain loss are logits, and spread over about ten: a margin of 1 would leave most pairs
-without a gradient, and overfits the few that are left.
+of the demo besides, whose pixels in [0, 1] want the largest learning rate. Margins are large since scores after a
+plain loss are logits, and spread over about ten: a margin of 1 would leave most pairs without a gradient, and overfits
+the few that are left.
 """
 
 from __future__ import annotations

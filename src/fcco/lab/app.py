@@ -42,7 +42,7 @@ COMMANDS: dict[str, Command] = {
         "fcco.lab.train_command:train_kind", "fcco.lab.training:run_train", "fcco.lab.train_command:train_defaults"
     ),
     "predict": Command("fcco.lab.train_command:PredictCommand", "fcco.lab.predicting:run_predict"),
-    "demo": Command("fcco.lab.demo:DemoConfig", "fcco.lab.demo:run_demo"),
+    "demo": Command("fcco.lab.demo.command:DemoConfig", "fcco.lab.demo.command:run_demo"),
     "data": Command("fcco.lab.commands:DataCommand", "fcco.lab.commands:run_data"),
     "methods": Command("fcco.lab.commands:MethodsCommand", "fcco.lab.commands:run_methods"),
     "objectives": Command("fcco.lab.commands:ObjectivesCommand", "fcco.lab.commands:run_objectives"),

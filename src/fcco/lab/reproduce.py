@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +16,6 @@ from fcco.lab import reporting
 from fcco.lab.config import TrainConfig, as_values
 from fcco.lab.console import Bar
 from fcco.lab.datasets import NAMES
-from fcco.lab.demo import rates, spread
 from fcco.lab.errors import Diverged, LabError, pick, refusing, writing
 from fcco.lab.figure import Panel, draw
 from fcco.lab.loaded import load_dataset
@@ -207,3 +207,24 @@ def _data_notes(figure: Figure) -> str:
     """Where the data came from, where they are not the published files."""
     names = dict.fromkeys(group.config.dataset for group in figure.groups)
     return " ".join(f"Data: {load_dataset(name)}." for name in names if load_dataset(name).source != "original files")
+
+
+def rates(config: TrainConfig) -> str:
+    """A method's rates in few characters."""
+    text = f"lr {config.lr:g}"
+    for name, symbol in (("alpha", "α"), ("beta", "β"), ("period", "I")):
+        value = getattr(config, name)
+        if value is not None:
+            text += f" {symbol} {value:g}"
+    return text
+
+
+def spread(rows: Sequence[Mapping[str, Any]], name: str, digits: int) -> str:
+    """Mean ± standard deviation."""
+    values = [float(row[name]) for row in rows if row[name] is not None]
+    if not values:
+        return "-"
+    text = f"{statistics.fmean(values):.{digits}f}"
+    if len(values) > 1:
+        text += f"±{statistics.stdev(values):.{digits}f}"
+    return text
