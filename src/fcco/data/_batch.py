@@ -30,6 +30,8 @@ class Batch:
         large: whether it is one of a loader's large batches, with which SARAH starts afresh; None: there are none.
         strata: how many examples are of each stratum that the output memory draws from; None: it is no batch of its
             loader, so its ids are checked.
+        origin: which data the ids are positions in, :meth:`fcco.data.Structure.origin`; an objective of other data
+            refuses the batch. None: nobody has said, so nothing is compared.
 
     Example:
         >>> batch = Batch(torch.zeros(3, 2), torch.tensor([4, 0, 7]), torch.tensor([1]))
@@ -47,6 +49,7 @@ class Batch:
     probability: Tensor | None = None
     large: bool | None = None
     strata: tuple[int, ...] | None = None
+    origin: str | None = None
 
     def __len__(self) -> int:
         return int(self.id.shape[0])

@@ -96,6 +96,7 @@ class Loader(EpochLoader):
         trial = torch.Generator(self.device).manual_seed(0)
         structure.draw(self.share.draw(trial), samples, self.share, trial)
         self._random = torch.Generator(self.device).manual_seed(self._seed).get_state()
+        self._origin = structure.data.origin()  # here: reading the data would stop a capture
         self._batches = 0  # handed out in all: says which are large
         self._generator = torch.Generator(self.device)  # of batches that are drawn later
         self._is_lazy = False
@@ -119,7 +120,7 @@ class Loader(EpochLoader):
 
     def _drawn_batches(self, turn: int) -> Iterator[Batch]:
         plans = self._plans(len(self) - self._step)
-        for plan, batch in fetched(plans, self.reader, dtype=self.dtype, keep=True):
+        for plan, batch in fetched(plans, self.reader, dtype=self.dtype, keep=True, origin=self._origin):
             self._check_turn(turn)
             assert plan.after is not None
             # Counted before it is handed out: a state saved during the step goes on after it.
@@ -158,7 +159,7 @@ class Loader(EpochLoader):
     def _drawn(self, number: int, generator: torch.Generator) -> Batch:
         """Batch ``number``, counted from 0, with its x."""
         plan = self._plan(number, generator)
-        _, batch = next(fetched(iter([plan]), self.reader, dtype=self.dtype, keep=False))
+        _, batch = next(fetched(iter([plan]), self.reader, dtype=self.dtype, keep=False, origin=self._origin))
         return batch
 
     def _plans(self, steps: int) -> Iterator[Plan]:

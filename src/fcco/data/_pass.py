@@ -34,9 +34,9 @@ class Plan:
 
 
 def fetched(
-    plans: Iterator[Plan], reader: Reader, *, dtype: torch.dtype | None, keep: bool
+    plans: Iterator[Plan], reader: Reader, *, dtype: torch.dtype | None, keep: bool, origin: str | None = None
 ) -> Iterator[tuple[Plan, Batch]]:
-    """The batches with their x, floating point x in ``dtype``; the reader's workers run ahead."""
+    """The batches with their x, floating point x in ``dtype``, and their origin; the reader's workers run ahead."""
     ahead: deque[Plan] = deque()  # drawn, but still with the workers
 
     def requests() -> Iterator[Request]:
@@ -46,7 +46,7 @@ def fetched(
 
     for x in reader.fetch(requests(), keep=keep):
         plan = ahead.popleft()
-        yield plan, replace(plan.batch, x=cast(x, dtype))
+        yield plan, replace(plan.batch, x=cast(x, dtype), origin=origin)
 
 
 def cast(x: Any, dtype: torch.dtype | None) -> Any:
@@ -92,4 +92,4 @@ def full_pass(
     plans = (Plan(batch, seed + number) for number, batch in enumerate(blocks.chunks(mine, size)))
     if reader is None:
         reader = blocks.data.source.reader()
-    return (batch for _, batch in fetched(plans, reader, dtype=dtype, keep=False))
+    return (batch for _, batch in fetched(plans, reader, dtype=dtype, keep=False, origin=blocks.data.origin()))

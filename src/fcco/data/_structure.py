@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fcco._support import checks
+from fcco._support.digests import digest
 from fcco.data._batch import Batch
 from fcco.data._convert import numbers_or_objects, weights
 from fcco.data._source import source_of
@@ -36,6 +37,8 @@ class Structure(ABC):
     per_example: ClassVar[tuple[str, ...]] = ("weight",)
     #: names of other tensors
     others: ClassVar[tuple[str, ...]] = ()
+
+    _origin: str | None = None
 
     def __init__(self, x: Any, weight: Any, inputs: int) -> None:
         self.source = source_of(x, inputs=inputs)
@@ -129,7 +132,7 @@ class Structure(ABC):
             tensor([1., 0.])
         """
         rows = self._positions("ids", ids)
-        batch = Batch(x, rows, y=self.labels_at(rows))
+        batch = Batch(x, rows, y=self.labels_at(rows), origin=self.origin())
         first = x
         while isinstance(first, (tuple, list, dict)) and first:
             first = next(iter(first.values())) if isinstance(first, dict) else first[0]
@@ -138,6 +141,22 @@ class Structure(ABC):
         if first.dim() == 0 or first.shape[0] != len(batch):
             raise ValueError(f"x must have one row per id, {len(batch)} of them, got shape {tuple(first.shape)}")
         return batch.to(first.device)
+
+    def origin(self) -> str:
+        """What batches of these data carry along: their kind and size, and a digest of all that is known besides x.
+
+        Equal data have equal origins, on any device and in any process. It is worked out once.
+
+        Example:
+            >>> from fcco.data import Points
+            >>> x = torch.zeros(2, 3)
+            >>> mine = Points(x, [0, 1]).origin()
+            >>> Points(x, [0, 1]).origin() == mine, Points(x, [1, 0]).origin() == mine
+            (True, False)
+        """
+        if self._origin is None:
+            self._origin = f"{type(self).__name__} of {self.num_examples} examples, {digest(self.facts())}"
+        return self._origin
 
     # ------------------------------------------------------------------ for subclasses
 
@@ -155,6 +174,7 @@ class Structure(ABC):
         part = copy.copy(self)
         part.source = self.source.subset(rows)
         part.num_examples = part.source.size
+        part._origin = None
         for name in self.per_example:
             value = getattr(self, name)
             if value is not None:

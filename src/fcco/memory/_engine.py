@@ -125,6 +125,7 @@ class MemoryEngine(TableKeeper, Engine):
                 "batch.probability and batch.weight must be given: those of solver.loader(...) have them, and batches "
                 "of data.batch(ids, x) do without"
             )
+        self._objective.check_origin(batch)
         device = self._like.device
         return batch.to(device, non_blocking=device.type == "cuda")  # the step waits later, once
 

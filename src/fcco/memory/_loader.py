@@ -133,6 +133,7 @@ class MemoryLoader(EpochLoader):
         self.ahead = max(AHEAD, 2 * num_workers)  # DataLoader asks for two batches per worker
         self._generator = torch.Generator().manual_seed(rank_seed(seed, 0))  # the same on every rank
         self._queue: deque[_Drawn] = deque()  # drawn, not handed out; the first is the next step's
+        self._origin = self.structure.data.origin()  # here: reading the data would stop a capture
         self._is_lazy = False
         self._planned = 0  # steps of the last plan that were not handed out
         self._lent = 0  # draws of the queue that a DataLoader was given
@@ -163,7 +164,7 @@ class MemoryLoader(EpochLoader):
     def _fetch(self, id: Tensor, probability: Tensor) -> Batch:
         """The batch of some examples (K,) drawn with these probabilities (K,), with its x."""
         plan = Plan(self._unfetched(id, probability), 0)
-        _, batch = next(fetched(iter([plan]), self.reader, dtype=self.dtype, keep=False))
+        _, batch = next(fetched(iter([plan]), self.reader, dtype=self.dtype, keep=False, origin=self._origin))
         return batch
 
     def _fetched_batches(self) -> Iterator[Batch]:
@@ -175,7 +176,7 @@ class MemoryLoader(EpochLoader):
             while len(self._queue) <= self.ahead:
                 self._queue.append(self._draw())
             if batches is None:
-                batches = fetched(self._plans(), self.reader, dtype=self.dtype, keep=True)
+                batches = fetched(self._plans(), self.reader, dtype=self.dtype, keep=True, origin=self._origin)
             _, batch = next(batches)
             # Counted before it is handed out: a state saved during the step goes on after it.
             self._queue.popleft()

@@ -178,6 +178,7 @@ class OutputObjective(Objective):
         Args:
             batch: with its ids.
         """
+        self.check_origin(batch)
         if batch.index is not None:
             return batch
         return self.blocks.complete(batch)
@@ -253,10 +254,22 @@ class OutputObjective(Objective):
             got = ", ".join(type(item).__name__ for item in data) or "nothing"
             raise TypeError(f"{type(self).__name__} takes one fcco.data.Batch beside index, got {got}")
         batch = data[0]
+        self.check_origin(batch)
         # Plain means over those present would forget the data's weights.
         if batch.weight is None and self.data.weight is not None:
             raise ValueError("batch.weight must be given, since the data have weights; data.batch(ids, x) brings it")
         return batch
+
+    def check_origin(self, batch: Batch) -> None:
+        """Raise where a batch says that its ids are positions in other data than the objective's."""
+        if batch.origin is None:
+            return
+        mine = self.data.origin()
+        if batch.origin != mine:
+            raise ValueError(
+                f"the batch is of other data ({batch.origin}) than the objective ({mine}): build the objective and the "
+                "batches from the same labels, groups, times and weights"
+            )
 
 
 def called(model: nn.Module, x: Any) -> Any:

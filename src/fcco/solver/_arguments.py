@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
@@ -53,6 +54,15 @@ def check_capture(capture: Any) -> bool:
     if capture != "auto":
         raise ValueError(f"capture must be False, True or 'auto', got {capture!r}")
     return True
+
+
+def check_rates(optimizer: Optimizer) -> None:
+    """Refuse learning rates below 0, or not finite: torch checks them when the optimizer is made, and never again."""
+    for place, group in enumerate(optimizer.param_groups):
+        lr = group.get("lr", 0.0)
+        # One in a tensor may be on a device, which nobody should wait for.
+        if isinstance(lr, (int, float)) and not 0.0 <= lr < math.inf:
+            raise ValueError(f"lr of the optimizer's parameter group {place} must be finite and >= 0, got {lr}")
 
 
 def check_parts(objective: Any, optimizer: Any, method: Any) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Literal, final
+from typing import Any, Literal, NoReturn, Self, SupportsIndex, final
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ from fcco.methods import Method
 from fcco.methods._rates import Rates, fits_device, split_numbers, step_numbers, varies
 from fcco.methods.estimators import Weights
 from fcco.objectives._base import OverData
-from fcco.solver._arguments import check_capture, check_pair, check_parts, choice, start_z
+from fcco.solver._arguments import check_capture, check_pair, check_parts, check_rates, choice, start_z
 from fcco.solver._capture import StepCapture
 from fcco.solver._engine import Parts, Probed, Request, make_engine
 from fcco.solver._estimate import Bounds, estimate, mix
@@ -242,6 +243,18 @@ class Solver:
                 stacklevel=2,
             )
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            "a Solver cannot be pickled: use fcco.save(path, solver=solver), or pickle solver.state_dict(), and load "
+            "that into a Solver made in the same way"
+        )
+
     # ------------------------------------------------------------------ the algorithm box
 
     def step(self, index: Any, *data: Any, chunk: int | None = None) -> Report:
@@ -259,6 +272,7 @@ class Solver:
         if self._capture is not None and chunk is None:
             self._check_idle()
             self._evaluator.check_trained()
+            check_rates(self.optimizer)
             report = self._capture.step((index, *data))
             if report is not None:
                 return report
@@ -345,6 +359,7 @@ class Solver:
         meeting.set_out(t, self._engine.join)
         try:
             self._evaluator.check_trained()
+            check_rates(self.optimizer)
             data = tuple(as_batch(item) for item in data)
             before = self._begin(transaction)
             request = Request(t, data, chunk, before, self._rates(t, data))
