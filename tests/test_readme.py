@@ -17,7 +17,7 @@ def test_every_python_example_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     blocks = examples()
-    assert len(blocks) >= 4
+    assert len(blocks) == 3
     names: dict[str, object] = {"__name__": "readme"}
     for block in blocks:
         if "fcco.fit(" in block:

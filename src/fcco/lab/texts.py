@@ -102,7 +102,7 @@ OBJECTIVES: dict[str, ObjectiveText] = {
 COMMANDS: dict[str, str] = {
     "train": "Train a model on your data: name the metric, everything else is chosen.",
     "predict": "Scores and probabilities of new data, from a trained model.",
-    "demo": "See it at work on embedded data, in about a minute.",
+    "demo": "See it at work on embedded data, in a minute or two.",
     "data": "The data sets known by name, and what is in one of yours.",
     "methods": "The optimization methods, for `train --method`.",
     "objectives": "The training objectives, for `train --objective`.",
