@@ -121,9 +121,18 @@ def trained(folder: Path) -> Iterator[None]:
 
 
 def reduced(folder: Path) -> Iterator[None]:
-    """Reductions and nothing else, for as long as a run takes."""
+    """Plain training with reductions, for as long as a run takes.
+
+    With an optimizer: torch's own loads modules when it is made which keep the process group alive to the very end.
+    """
+    model = nn.Linear(8, 16)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     for _ in range(STEPS):
-        dist.all_reduce(torch.ones(400))
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).sum().backward()
+        for p in model.parameters():
+            dist.all_reduce(p.grad)
+        optimizer.step()
         time.sleep(0.005)
         yield
     if dist.get_rank() == 0:

@@ -251,5 +251,9 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="strata"):
         other_loader.load_state_dict(loader.state_dict())
     run(solver, loader, 2)
+    state = solver.state_dict()
+    with pytest.raises(ValueError, match="the state is of other data"):
+        other.load_state_dict(state)
+    del state["of"]["data"]  # as in states from before they said so
     with pytest.raises(ValueError, match="a stratum of"):
-        other.load_state_dict(solver.state_dict())
+        other.load_state_dict(state)
