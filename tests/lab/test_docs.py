@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from fcco.lab import app
 from fcco.lab.cli import main
 from fcco.lab.config import FitConfig, TrainConfig, as_values
+from fcco.lab.demo.command import DemoConfig
 from fcco.lab.runs import write_json
 
 PAGE = Path(__file__).parents[2] / "docs" / "lab.md"
@@ -49,7 +50,7 @@ def test_the_small_commands_are_there() -> None:
 
 
 def test_the_settings_that_the_page_names_are_there() -> None:
-    known = set(as_values(TrainConfig())) | set(as_values(FitConfig()))
+    known = set(as_values(TrainConfig())) | set(as_values(FitConfig())) | {field.name for field in fields(DemoConfig)}
     flags = {flag.replace("-", "_") for flag in re.findall(r"`--([a-z-]+)", PAGE.read_text())}
     elsewhere = {"resume", "config", "out", "target", "storage", "trials", "space", "halving", "budget", "quick"}
     assert flags - known <= elsewhere

@@ -124,7 +124,11 @@ class BlockSampler:
         return {"num_blocks": self.num_blocks, "blocks": self.blocks}
 
     def check_state_dict(self, state: dict[str, Any]) -> None:
-        """Refuse the state of a sampler with other sizes."""
+        """Refuse the state of a sampler with other sizes.
+
+        Args:
+            state: what ``state_dict`` gave.
+        """
         if "random" not in state:
             raise ValueError("the state is not one of a BlockSampler: it lacks random")
         checks.same_kind("BlockSampler", state.get("kind", self._kind()), self._kind())  # older states have none

@@ -155,7 +155,11 @@ class StageWise:
         return {"stages": rates, "drawn": self.drawn}
 
     def check_state_dict(self, state: dict[str, Any]) -> None:
-        """Refuse the state of a run through other stages."""
+        """Refuse the state of a run through other stages.
+
+        Args:
+            state: what ``state_dict`` gave.
+        """
         missing = [name for name in ("stage", "left", "random") if name not in state]
         if missing:
             raise ValueError(f"the state is not one of a StageWise: it lacks {', '.join(missing)}")
