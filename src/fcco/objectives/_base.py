@@ -261,7 +261,11 @@ class OutputObjective(Objective):
         return batch
 
     def check_origin(self, batch: Batch) -> None:
-        """Raise where a batch says that its ids are positions in other data than the objective's."""
+        """Raise where a batch says that its ids are positions in other data than the objective's.
+
+        Args:
+            batch: any; one without an ``origin`` is not compared.
+        """
         if batch.origin is None:
             return
         mine = self.data.origin()
