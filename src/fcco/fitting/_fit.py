@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -67,17 +68,17 @@ def fit(
             several labels or classes the mean.
         validation: the share of the data that chooses and is not trained on; or data of its own, in the same form; or
             None: nothing is chosen, the recipe's first settings are trained for one run each.
-        max_fpr: the highest false-positive rate that partial AUCs count, in (0, 1].
-        min_tpr: the lowest true-positive rate that the two-way partial AUC counts, in [0, 1).
+        max_fpr: the highest false-positive rate that partial AUCs count, in (0, 1).
+        min_tpr: the lowest true-positive rate that the two-way partial AUC counts, in (0, 1).
         k: how far down the list NDCG looks.
-        epochs: passes over the data in one run; the whole search has 12 of them at most. None: 20, but at least
+        epochs: passes over the data in one run; the whole search has about six of them. None: 20, but at least
             100,000 and at most 2,000,000 examples.
         batch_size: examples per step; None: about a tenth of the data, a power of two from 64 to 256.
         backbone: a part of the model that comes pretrained; None: there is none.
         backbone_lr: what the learning rate is multiplied by there.
         recipe: other numbers than the usual ones.
         seed: of the split, of all draws and of dropout.
-        device: where to train; "auto": on an accelerator where there is one.
+        device: where to train; "auto": on CUDA where it is available, else where the model is.
         precision: "bf16" runs the network under autocast.
         num_workers: processes that fetch from a data set.
         callbacks: called with a :class:`fcco.fitting.Progress` after each check; one that returns True ends the fit.
@@ -108,7 +109,7 @@ def fit(
     train, valid = _parts(data, validation, goal, seed)
     _check_trainable(model)
     with _isolated(place):
-        network = _copy_on(model, place)
+        network = copy.deepcopy(model).to(place)
         train = train.to(place)
         if valid is not None:
             valid = valid.to(place)
@@ -372,12 +373,6 @@ def _check_trainable(model: nn.Module) -> None:
                 f"model must not have float16 parameters, in which training overflows, got {name}: give model.float(), "
                 'and precision="bf16" for speed'
             )
-
-
-def _copy_on(model: nn.Module, device: torch.device) -> nn.Module:
-    import copy
-
-    return copy.deepcopy(model).to(device)
 
 
 def _check_outputs(model: nn.Module, data: Structure, precision: str, argument: str) -> None:

@@ -42,7 +42,7 @@ class Plan:
 
     Args:
         splits: random splits into training, validation and test part.
-        examples: of one training run; the baseline has one run per setting, ``fcco.fit`` at most 12.
+        examples: of one training run; the baseline has one run per setting, ``fcco.fit`` about six.
         rates: learning rates of the baseline; each is tried without and with a weight for the rare class.
     """
 
