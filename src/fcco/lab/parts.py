@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, final
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import fcco
-from fcco.data import Loader, Structure, TaskBlocks, Tasks, full_pass
+from fcco.data import Batch, Loader, Structure, TaskBlocks, Tasks, full_pass
 from fcco.data._epochs import EpochLoader
 from fcco.lab.config import RATES, RECIPE_NAMES, TrainConfig, check, from_values, recipe_arguments
 from fcco.lab.errors import LabError, in_words, refusing
@@ -286,7 +287,13 @@ def _exact_pass(config: TrainConfig, objective: OutputObjective, data: Structure
     composed = _composed(config, objective, part)
     if composed is not None:
         return composed
-    return partial(full_pass, part, dtype=objective.input_dtype())
+    return partial(_part_pass, part, objective.input_dtype())
+
+
+def _part_pass(part: TaskBlocks, dtype: torch.dtype | None) -> Iterator[Batch]:
+    """A pass over a part of the objective's data: the tasks are the same, and whose examples these are is not asked."""
+    for batch in full_pass(part, dtype=dtype):
+        yield replace(batch, origin=None)
 
 
 def _labelled(objective: OutputObjective) -> int:
