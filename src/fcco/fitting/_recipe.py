@@ -3,7 +3,7 @@
 1. A plain loss first, from the weights that the model came with. A few learning rates and decays start; those that do
    worse on the validation part are dropped early (successive halving), the others go on where they were. Some decay as
    AdamW does, some as Adam does with its decay inside the normalised gradient. The second drops inputs that tell
-   nothing, which is worth most where there are hundreds of rare 0/1 columns; ranking then goes on with that kind.
+   nothing, which is worth most where there are hundreds of rare 0/1 columns; pair losses then go on with that kind.
 2. The best of them, at its best moment, is where ranking objectives start: a few that press on the top of the list in
    different ways, minimised by the output memory.
 3. Along every run the weights are averaged, and the average is what is judged. At the end the averages of all ranking
@@ -202,14 +202,14 @@ class Recipe:
 
 
 def _with_l2(setting: Setting, l2: float, rarer_share: float) -> Setting:
-    """The setting with the plain loss's l2 in place of its decay, at the scale of its own gradients.
+    """A pair loss's setting with the plain loss's l2 in place of its decay, at the scale of its own gradients.
 
     By the scores, cross-entropy's gradient adds up to about the share of the rarer class, a pair loss's to its margin.
+    Of other objectives no such scale is known, so they keep their decay.
     """
-    scale = 1.0
-    if setting.margin is not None:
-        scale = setting.margin / rarer_share
-    return replace(setting, weight_decay=0.0, l2=l2 * scale)
+    if setting.margin is None:
+        return setting
+    return replace(setting, weight_decay=0.0, l2=l2 * setting.margin / rarer_share)
 
 
 def _grid(objectives: tuple[str, ...], rates: tuple[float, ...], decay: float) -> tuple[Setting, ...]:
