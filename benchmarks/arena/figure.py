@@ -56,6 +56,8 @@ def draw(path: Path, rows: Sequence[Row], shown: Mapping[str, str], expected: Ex
     figure, axes = plt.subplots(figsize=(7.6, 1.3 + HEIGHT_PER_PROBLEM * len(problems)))
     for number, (method, found) in enumerate(by_method.items()):
         known = [problem for problem in problems if problem in found]
+        if not known:
+            continue
         axes.errorbar(
             [100 * found[problem].mean for problem in known],
             [places[problem] + 0.12 - 0.24 * number for problem in known],
