@@ -87,8 +87,10 @@ def shown(value: Any) -> str:
     return text
 
 
-def same_kind(what: str, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Refuse the state of something with other settings, which are named."""
+def same_kind(what: str, saved: Mapping[str, Any] | None, own: Mapping[str, Any]) -> None:
+    """Refuse the state of something with other settings, which are named; None: an older state, which does not tell."""
+    if saved is None:
+        return
     differing = [name for name in own if saved.get(name) != own[name]]
     if differing:
         theirs = ", ".join(f"{name}={saved.get(name)!r}" for name in differing)

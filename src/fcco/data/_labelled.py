@@ -144,3 +144,19 @@ def positives_of(size: int, fraction: float, least: int = 1) -> int:
     """How many of ``size`` samples are positives: a fraction, but at least ``least``, and not all of them."""
     checks.fraction("the fraction of positives", fraction)
     return min(max(round(size * fraction), least), size - 1)
+
+
+def of_task(y: Tensor, task: int, *, has_classes: bool) -> tuple[Tensor, Tensor]:
+    """Which examples have a label of the task, and which are its positives: both (N,) bool.
+
+    Args:
+        y: class numbers (N,), -1 where missing; or targets (N,) or (N, T): 1, 0, NaN where missing.
+        task: which class or column.
+        has_classes: whether y are class numbers.
+    """
+    if has_classes:
+        return y >= 0, y == task
+    targets = y
+    if y.dim() == 2:
+        targets = y[:, task]
+    return ~targets.isnan(), targets == 1

@@ -131,7 +131,7 @@ class BlockSampler:
         """
         if "random" not in state:
             raise ValueError("the state is not one of a BlockSampler: it lacks random")
-        checks.same_kind("BlockSampler", state.get("kind", self._kind()), self._kind())  # older states have none
+        checks.same_kind("BlockSampler", state.get("kind"), self._kind())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there; on more ranks than were saved, the new ones start from their own seeds.

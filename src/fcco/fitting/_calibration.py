@@ -8,7 +8,7 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
-from fcco.data._labelled import Labelled
+from fcco.data._labelled import Labelled, of_task
 
 Method = Literal["isotonic", "platt"]
 
@@ -126,15 +126,7 @@ def calibrated(scores: Tensor, data: Labelled, method: Method) -> Calibration:
         weight = data.weight.cpu()
     labels = []
     for task in range(columns.shape[1]):
-        if data.classes is not None:
-            known = y >= 0
-            positive = y == task
-        else:
-            targets = y
-            if y.dim() == 2:
-                targets = y[:, task]
-            known = ~targets.isnan()
-            positive = targets == 1
+        known, positive = of_task(y, task, has_classes=data.classes is not None)
         known = known & (weight > 0)
         labels.append(_one_label(columns[known, task], positive[known], weight[known], method))
     return Calibration(tuple(labels), data.classes is not None)

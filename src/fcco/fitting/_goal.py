@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fcco._support import checks
 from fcco.data import Groups, Points, Queries, RiskSets, Structure
-from fcco.data._labelled import Labelled
+from fcco.data._labelled import Labelled, of_task
 from fcco.fitting import _metrics
 
 METRICS = (
@@ -191,15 +191,7 @@ class Goal:
         y = data.y.cpu()
         rows = []
         for task in range(columns.shape[1]):
-            if data.classes is not None:
-                known = y >= 0
-                positive = y == task
-            else:
-                targets = y
-                if y.dim() == 2:
-                    targets = y[:, task]
-                known = ~targets.isnan()
-                positive = targets == 1
+            known, positive = of_task(y, task, has_classes=data.classes is not None)
             rows.append(self._one_label(columns[known, task], positive[known], weight[:, known]))
         return torch.stack(rows)
 

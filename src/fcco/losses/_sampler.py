@@ -136,7 +136,7 @@ class UniformBatches(Sampler[list[int]]):
         missing = [name for name in ("seed", "epoch", "step") if name not in state]
         if missing:
             raise ValueError(f"the state is not one of a loss's sampler: it lacks {', '.join(missing)}")
-        checks.same_kind("sampler", state.get("kind", self._kind), self._kind)  # older states have none
+        checks.same_kind("sampler", state.get("kind"), self._kind)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there: the next iteration yields the rest of its epoch, or a new one where nothing is left."""

@@ -165,7 +165,7 @@ class StageWise:
             raise ValueError(f"the state is not one of a StageWise: it lacks {', '.join(missing)}")
         if not -1 <= state["stage"] < len(self.stages):
             raise ValueError(f"the state is in stage {state['stage']}, but there are {len(self.stages)} stages")
-        checks.same_kind("StageWise", state.get("kind", self._kind()), self._kind())  # older states have none
+        checks.same_kind("StageWise", state.get("kind"), self._kind())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there, with the same stages.
