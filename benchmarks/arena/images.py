@@ -32,6 +32,7 @@ from benchmarks.arena.cifar import (
     read_arrays,
 )
 from benchmarks.arena.plain import SETTINGS
+from benchmarks.arena.replayed import Passes, flatten
 from benchmarks.arena.runs import NAMES, commit
 from benchmarks.kept import Row
 
@@ -228,6 +229,7 @@ class Trainer:
         self.device = device
         self.checkpoint = checkpoint
         self.every = every
+        self._passes: Passes | None = None
 
     def run(self, stop_after: int | None = None) -> Row | None:
         """The row; None where it stopped after so many epochs (a test's way of being cut off)."""
@@ -261,7 +263,8 @@ class Trainer:
 
     def _ce_stage(self) -> Running:
         model = image_network(self.problem.net, self.seed).to(self.device)
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=self.recipe.weight_decay)
+        flat = flatten(model)
+        optimizer = torch.optim.Adam([flat], lr=1e-3, weight_decay=self.recipe.weight_decay, fused=flat.is_cuda)
         draws = ShuffledDraws(len(self.data.y_train), self.recipe.batch, self.seed)
         return Running("ce", 0, model, draws, None, optimizer)
 
@@ -272,7 +275,7 @@ class Trainer:
         positives = int(self.data.y_train.sum())
         with contextlib.redirect_stdout(io.StringIO()):
             loss = self.recipe.loss(losses, count, positives, self.device)
-            optimizer = self.recipe.optimizer(optimizers, model.parameters(), loss, self.device)
+            optimizer = self.recipe.optimizer(optimizers, [flatten(model)], loss, self.device)
         draws = DualDraws(self.data.y_train.cpu().numpy(), self.recipe.batch, self.recipe.rate, self.seed)
         return Running("main", 0, model, draws, loss, optimizer)
 
@@ -294,16 +297,26 @@ class Trainer:
         if running.epoch in self.recipe.decays:
             self._decay(running)
         running.model.train()
+        passes = self._passes_of(running)
         for rows in running.draws.epoch():
             index = torch.from_numpy(rows).to(self.device)
-            outputs = running.model(self.data.x_train[index])  # (B, 1)
-            loss = self._loss(running, outputs, index)
-            running.optimizer.zero_grad()
-            loss.backward()
+            outputs = passes.outputs(index)  # (B, 1)
+            for parameter in running.optimizer.param_groups[0]["params"][1:]:  # the loss's own
+                parameter.grad = None
+            self._loss(running, outputs, index).backward()
+            passes.backward(outputs)
             running.optimizer.step()
+            passes.settle()
             running.examples += len(rows)
         running.epoch += 1
         self._look(running)
+
+    def _passes_of(self, running: Running) -> Passes:
+        """The network's passes; made anew where a stage or a file brought another network."""
+        flat = running.optimizer.param_groups[0]["params"][0]
+        if self._passes is None or self._passes.flat is not flat:
+            self._passes = Passes(running.model, flat, self.data.x_train, self.recipe.batch)
+        return self._passes
 
     def _loss(self, running: Running, outputs: Tensor, index: Tensor) -> Tensor:
         y = self.data.y_train[index].unsqueeze(1)
@@ -369,7 +382,9 @@ def run_plain(problem: ImageProblem, data: Images, setting: Setting, seed: int, 
     """Cross-entropy with AdamW and a cosine, as long as LibAUC's two stages together."""
     recipe = RECIPES[problem.methods[0]]
     model = image_network(problem.net, seed).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=setting["lr"], weight_decay=setting["decay"])
+    flat = flatten(model)
+    optimizer = torch.optim.AdamW([flat], lr=setting["lr"], weight_decay=setting["decay"], fused=flat.is_cuda)
+    passes = Passes(model, flat, data.x_train, recipe.batch)
     draws = ShuffledDraws(len(data.y_train), recipe.batch, seed)
     epochs = max(1, budget(problem, data) // len(data.y_train))
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * draws.steps)
@@ -379,9 +394,9 @@ def run_plain(problem: ImageProblem, data: Images, setting: Setting, seed: int, 
         model.train()
         for rows in draws.epoch():
             index = torch.from_numpy(rows).to(device)
-            loss = functional.binary_cross_entropy_with_logits(model(data.x_train[index])[:, 0], data.y_train[index])
-            optimizer.zero_grad()
-            loss.backward()
+            outputs = passes.outputs(index)
+            functional.binary_cross_entropy_with_logits(outputs[:, 0], data.y_train[index]).backward()
+            passes.backward(outputs)
             optimizer.step()
             scheduler.step()
         valid = image_score(problem.metric, predict(model, data.x_valid), data.y_valid)

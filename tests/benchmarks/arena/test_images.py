@@ -13,6 +13,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.arena import cifar, images
+from benchmarks.arena.replayed import Passes, flatten
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -174,7 +175,10 @@ def test_u_is_kept(arrays: dict[str, np.ndarray], tmp_path: Path) -> None:
     running = trainer._start()
     assert float(running.loss.u_all.abs().sum()) > 0
     assert running.optimizer.steps == 2 * running.draws.steps
-    assert running.optimizer.param_groups[0]["params"][0] is next(running.model.parameters())
+    flat = running.optimizer.param_groups[0]["params"][0]
+    first = next(running.model.parameters())
+    assert flat.data_ptr() == first.data_ptr()
+    assert torch.equal(flat[: first.numel()], first.flatten())
 
 
 def test_the_plain_loss_learns_and_sees_as_many_examples(
@@ -200,3 +204,50 @@ def test_jobs_are_the_published_methods_and_twelve_settings() -> None:
     found = list(images.jobs(list(images.PROBLEMS), list(images.RECIPES), [0, 1]))
     assert len(found) == 2 * 6
     assert len(list(images.jobs(["cifar-ap"], ["plain"], [0]))) == 12
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", [method for method in images.RECIPES if method != "PESG"])  # it begins with noise
+def test_one_long_parameter_is_trained_as_many_short_ones(method: str, arrays: dict[str, np.ndarray]) -> None:
+    libauc_or_skip()
+    from libauc import losses, optimizers
+
+    recipe = images.RECIPES[method]
+    data = of(tiny("cifar-ap"), arrays)
+    positives = int(data.y_train.sum())
+    found = []
+    for is_flat in (False, True):
+        model = cifar.image_network("tiny", 0)
+        parameters = [flatten(model)] if is_flat else list(model.parameters())
+        loss = recipe.loss(losses, len(data.y_train), positives, "cpu")
+        optimizer = recipe.optimizer(optimizers, parameters, loss, "cpu")
+        passes = Passes(model, parameters[0], data.x_train, 32) if is_flat else None
+        draws = cifar.DualDraws(data.y_train.numpy(), 32, 0.5, 0)
+        torch.manual_seed(0)
+        for rows in draws.epoch():
+            index = torch.from_numpy(rows)
+            y = data.y_train[index].unsqueeze(1)
+            if passes is None:
+                optimizer.zero_grad()
+                loss(torch.sigmoid(model(data.x_train[index])), y, index=index).backward()
+                optimizer.step()
+            else:
+                outputs = passes.outputs(index)
+                loss(torch.sigmoid(outputs), y, index=index).backward()
+                passes.backward(outputs)
+                optimizer.step()
+                passes.settle()
+        found.append(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], flatten(cifar.image_network("tiny", 0)))
+
+
+def test_an_optimizer_that_takes_new_memory_moves_the_network() -> None:
+    model = cifar.image_network("tiny", 0)
+    flat = flatten(model)
+    passes = Passes(model, flat, torch.zeros(4, 3, 32, 32, dtype=torch.uint8), 4)
+    flat.data = flat.data + 1.0  # as PESG does
+    passes.settle()
+    for parameter, before in zip(model.parameters(), cifar.image_network("tiny", 0).parameters(), strict=True):
+        assert torch.equal(parameter, before + 1.0)
+    assert flat.data_ptr() == next(model.parameters()).data_ptr()
