@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 import fcco.methods as methods
 import fcco.objectives as zoo
+from fcco._support.flat import copy_all
+from fcco._support.layout import channels_last
 from fcco.data import Batch, Groups, Points, Queries, RiskSets, Structure
 from fcco.fitting._goal import Goal
 from fcco.fitting._plain import PlainObjective
@@ -220,6 +222,8 @@ class _Live:
     def __init__(self, setting: Setting, start: nn.Module, problem: Problem, number: int) -> None:
         self.problem = problem
         self.model = copy.deepcopy(start)
+        if device_of(self.model).type == "cuda":
+            channels_last(self.model)  # tensor cores read that layout
         self.model.train()
         self.objective = make_objective(setting, self.model, problem.train)
         self._seed = problem.seed * 1000 + number
@@ -259,14 +263,16 @@ class _Live:
         reach = min(self._horizon, 1.0 + self._averaged_steps / 5.0)
         into: list[Tensor] = []
         fresh: list[Tensor] = []
+        copies: list[tuple[Tensor, Tensor]] = []
         for old, new in zip(_tensors(self._average), _tensors(self.model), strict=True):
             # Buffers as they are: a mask of -inf has no average, and BatchNorm's statistics are renewed anyway.
             if isinstance(old, nn.Parameter) and old.is_floating_point():
                 into.append(old)
                 fresh.append(new)
             else:
-                old.copy_(new)
+                copies.append((old, new))
         torch._foreach_lerp_(into, fresh, 1.0 / reach)
+        copy_all([old for old, _ in copies], [new for _, new in copies])
 
     def averaged(self, seen: int) -> nn.Module:
         """The network with averaged weights, in evaluation mode."""
@@ -384,11 +390,13 @@ def _optimizer(setting: Setting, objective: OutputObjective, problem: Problem) -
         groups.append({"params": others, "lr": setting.lr})
     if pretrained:
         groups.append({"params": pretrained, "lr": setting.lr * problem.backbone_lr})
-    # Captured steps count on the device.
-    capturable = device_of(objective).type == "cuda"
+    # On a GPU in one kernel, and captured steps count on the device.
+    on_gpu = device_of(objective).type == "cuda"
     if setting.l2 is not None:
-        return torch.optim.Adam(groups, lr=setting.lr, weight_decay=setting.l2, capturable=capturable)
-    return torch.optim.AdamW(groups, lr=setting.lr, weight_decay=setting.weight_decay, capturable=capturable)
+        return torch.optim.Adam(groups, lr=setting.lr, weight_decay=setting.l2, fused=on_gpu or None, capturable=on_gpu)
+    return torch.optim.AdamW(
+        groups, lr=setting.lr, weight_decay=setting.weight_decay, fused=on_gpu or None, capturable=on_gpu
+    )
 
 
 def batch_shape(setting: Setting, data: Structure, batch_size: int) -> tuple[int, int]:

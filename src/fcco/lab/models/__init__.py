@@ -1,8 +1,9 @@
 """ResNet18, ResNet34, DenseNet121 with torchvision's parameter names; an MLP and a linear model."""
 
+from fcco._support.layout import channels_last, is_channels_last
+
 from .build import NAMES, build
 from .densenet import DenseNet, densenet121
-from .layout import channels_last, is_channels_last
 from .plain import MLP, Linear
 from .resnet import ResNet, resnet18, resnet34
 
