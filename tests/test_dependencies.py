@@ -99,7 +99,10 @@ def test_direction(path):
 
 
 #: What torch's CUDA builds bring along, and the core does without elsewhere.
-WITH_CUDA = {SOURCE / "data" / "_shuffle_kernel.py": {"triton"}}
+WITH_CUDA = {
+    SOURCE / "data" / "_shuffle_kernel.py": {"triton"},
+    SOURCE / "memory" / "forms" / "_pairs_kernel.py": {"triton"},
+}
 #: What a call of fit's results asks for, when it is called: the extra `fit`, and who listens to it.
 WHEN_CALLED = {
     SOURCE / "fitting" / "_calibration.py": {"sklearn"},
@@ -119,10 +122,13 @@ def test_the_core_does_without_triton():
     """Every tensor operation that a kernel stands for is there without it, whether or not it is installed."""
     script = (
         "import sys; sys.modules['triton'] = None; import torch; from fcco.data._draws import choose; "
-        "print(sorted(choose(torch.tensor([3]), 3, torch.Generator())[0].tolist()))"
+        "print(sorted(choose(torch.tensor([3]), 3, torch.Generator())[0].tolist())); "
+        "from fcco.memory.forms._exponential import Exponential; x = torch.zeros(2).double(); "
+        "print(Exponential(0.0, 1.0, True).rows(x, x, torch.ones(2, 1).double(), waits=False)[0].exp().tolist())"
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[0, 1, 2]"
+    assert found.stdout.split("\n")[0] == "[0, 1, 2]"
+    assert found.stdout.split("\n")[1] == "[[2.0], [2.0]]"
 
 
 def test_nothing_of_the_core_uses_the_lab():

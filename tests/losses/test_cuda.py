@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fcco.memory._keeper import TableKeeper
 from fcco.methods import OutputMemory
 from tests.losses.cases import LOSSES, Loop, batches, inputs, labels
 from tests.objectives.cases import LABEL, N
@@ -37,7 +38,9 @@ def test_the_same_as_on_the_cpu(name, ids_on):
 
 
 @pytest.mark.parametrize("name", ["pAUC", "NDCG", "Cox"])
-def test_the_memory_the_same_as_on_the_cpu(name):
+def test_the_memory_the_same_as_on_the_cpu(name, monkeypatch):
+    # A step on the CPU may evaluate the whole table, not its draws alone: no matter of rounding.
+    monkeypatch.setattr(TableKeeper, "_takes_whole", lambda self, t: False)
     settings = OutputMemory(refresh=2)
     for one, other in zip(
         run(name, "cuda", "cpu", memory=settings), run(name, "cpu", "cpu", memory=settings), strict=True

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import fcco
+from fcco.memory._keeper import TableKeeper
 from fcco.solver._engine import Probed
 from tests.memory.cases import CASES, engine_of, solver_for, state_of
 from tests.memory.test_capture import SHAPED_BY_DATA
@@ -32,7 +33,9 @@ def trained(name: str, device: str) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_same_steps(name: str) -> None:
+def test_same_steps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A step on the CPU may evaluate the whole table, not its draws alone: no matter of rounding.
+    monkeypatch.setattr(TableKeeper, "_takes_whole", lambda self, t: False)
     for mine, wanted in zip(trained(name, "cuda"), trained(name, "cpu"), strict=True):
         torch.testing.assert_close(mine, wanted, rtol=1e-8, atol=1e-9)
 

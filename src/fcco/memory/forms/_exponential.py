@@ -25,6 +25,7 @@ from fcco.memory.forms._kernels import (
     sums_of_rows,
     weighted_sums,
 )
+from fcco.memory.forms._pairs_kernel import has_kernel, pair_sums
 
 BUDGET = 1 << 16  # pairs of one piece on the CPU, for many tasks: as many as stay in its cache
 _LOG2E = math.log2(math.e)
@@ -103,9 +104,12 @@ class Exponential(Kernel):
         self, a: Tensor, s: Tensor, w: Tensor, task: Tensor | None = None, *, waits: bool = True
     ) -> tuple[Tensor, Tensor]:
         edge = self.margin - a
+        minus_top = -self._most(s, edge, task).unsqueeze(1)  # (A, 1), as powers of 2
+        if task is None and not waits and has_kernel(s):
+            g, root_sums = self._pair_sums(edge, s, w, minus_top.squeeze(1))  # (A, C) each
+            return g.log() - minus_top / _LOG2E, 2.0 * self.scale * root_sums / g
         log_g = w.new_empty(a.shape[0], w.shape[-1])
         slope = torch.empty_like(log_g)
-        minus_top = -self._most(s, edge, task).unsqueeze(1)  # (A, 1), as powers of 2
         if task is None:
             chunks = self._chunks(edge, s, w, waits)
         else:
@@ -121,6 +125,8 @@ class Exponential(Kernel):
         return log_g, slope
 
     def columns(self, s: Tensor, a: Tensor, log_g: Tensor, b: Tensor, *, waits: bool = True) -> Tensor:
+        if not waits and has_kernel(s):
+            return 2.0 * self.scale * self._pair_sums(s, self.margin - a, b, -_LOG2E * log_g)[1]
         result = b.new_empty(s.shape[0], b.shape[1])
         for some in self._chunks(s, self.margin - a, torch.cat([b, -_LOG2E * log_g], 1), waits):  # roots (Q, A)
             b_in, shift = some.w.chunk(2, 1)
@@ -219,6 +225,11 @@ class Exponential(Kernel):
         """exp(scale root^2) 2^shift, not below e^-80."""
         # A power of 2 takes half as long as one of e.
         return torch.addcmul(shift, root, root, value=self.scale * _LOG2E).clamp_(min=_LOWEST).exp2_()
+
+    def _pair_sums(self, mine: Tensor, others: Tensor, w: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        """sum_p e_ap w_p and sum_p e_ap root_ap w_p (A, C), with the powers e of all pairs, by one kernel."""
+        factor = self.scale * _LOG2E
+        return pair_sums(mine, others, w, shift, factor=factor, lowest=_LOWEST, hinge=self.hinge)
 
     def _most(self, s: Tensor, edge: Tensor, task: Tensor | None) -> Tensor:
         """The largest exponent of each anchor (A,), as a power of 2, from the others and margin - s_a: it grows, or

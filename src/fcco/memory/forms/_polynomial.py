@@ -23,6 +23,7 @@ from fcco.memory.forms._kernels import (
     WholeTable,
     weighted_sums,
 )
+from fcco.memory.forms._scan import running_sums
 
 
 def inverse(log_g: Tensor) -> Tensor:
@@ -131,7 +132,7 @@ class Polynomial(Kernel):
         w = w.gather(-1, order.unsqueeze(-2).expand(w.shape))
         x = p.unsqueeze(-2) - center  # (..., C, P)
         first = w * x
-        moments = torch.cat([w, first, first * x], -2).cumsum(-1)  # along rows: a scan over columns is slow
+        moments = running_sums(torch.cat([w, first, first * x], -2))  # along rows: a scan over columns is slow
         if self.hinge:
             above = torch.searchsorted(-p, (self.margin - q).contiguous())  # how many are inside
         else:
