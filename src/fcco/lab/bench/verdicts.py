@@ -9,7 +9,7 @@ from typing import Any, final
 from fcco.lab.bench.cpu import MANY_LABELS, PEERS, TINY, WIDE
 from fcco.lab.bench.overhead import FEW, MANY, RATIOS, blocks_setting
 from fcco.lab.bench.problems import Network, Precision
-from fcco.lab.bench.rows import Name, Results, Step, Way
+from fcco.lab.bench.rows import Launches, Name, Results, Step, Way
 from fcco.lab.bench.settings import ap_setting, auc_setting, launch_setting
 
 FLOORED = (Step.SOX, Step.V1, Step.V2)
@@ -146,18 +146,29 @@ def _precision(results: Results) -> Iterator[Verdict]:
 
 
 def _launches(results: Results) -> Iterator[Verdict]:
-    """One graph per step; the looks, which come every few steps, may copy a flag and wait for it."""
+    """One graph per step; the looks, which come every few steps, may copy a flag and wait for it.
+
+    A replay itself writes the seed and the offset of each generator: those launches the floor has too.
+    """
     for kind in (Network.SMALL_STEM, Network.MLP):
         for step in (Step.SOX, Step.V2):
-            row = results.rows.get(Name(launch_setting(kind), step, Way.CAPTURED))
+            found = _launched(results, kind, step, Way.CAPTURED)
+            floor = _launched(results, kind, step, Way.FLOOR)
             figures: tuple[float | None, ...] = (None, None, None)
-            if row is not None and row.launches is not None:
-                found = row.launches
-                figures = (found.graphs, found.kernels + found.copies, found.waits)
-            limits = (("graphs", 1.0), ("kernels and copies beside it", 0.5), ("waits", 0.5))
+            if found is not None and floor is not None:
+                more = found.kernels + found.copies - floor.kernels - floor.copies
+                figures = (found.graphs, more, found.waits)
+            limits = (("graphs", 1.0), ("kernels and copies more than its floor", 0.5), ("waits", 0.5))
             for (what, bound), figure in zip(limits, figures, strict=True):
                 line = f"{kind.value}: captured {step}, {what} per step"
                 yield Verdict("launches", line, bound, figure, "")
+
+
+def _launched(results: Results, kind: Network, step: Step, way: Way) -> Launches | None:
+    row = results.rows.get(Name(launch_setting(kind), step, way))
+    if row is None:
+        return None
+    return row.launches
 
 
 # ---------------------------------------------------------------------- on the CPU

@@ -105,7 +105,7 @@ class Exponential(Kernel):
     ) -> tuple[Tensor, Tensor]:
         edge = self.margin - a
         minus_top = -self._most(s, edge, task).unsqueeze(1)  # (A, 1), as powers of 2
-        if task is None and not waits and has_kernel(s):
+        if task is None and has_kernel(s):
             g, root_sums = self._pair_sums(edge, s, w, minus_top.squeeze(1))  # (A, C) each
             return g.log() - minus_top / _LOG2E, 2.0 * self.scale * root_sums / g
         log_g = w.new_empty(a.shape[0], w.shape[-1])
@@ -125,7 +125,7 @@ class Exponential(Kernel):
         return log_g, slope
 
     def columns(self, s: Tensor, a: Tensor, log_g: Tensor, b: Tensor, *, waits: bool = True) -> Tensor:
-        if not waits and has_kernel(s):
+        if has_kernel(s):
             return 2.0 * self.scale * self._pair_sums(s, self.margin - a, b, -_LOG2E * log_g)[1]
         result = b.new_empty(s.shape[0], b.shape[1])
         for some in self._chunks(s, self.margin - a, torch.cat([b, -_LOG2E * log_g], 1), waits):  # roots (Q, A)

@@ -21,6 +21,7 @@ except ImportError:
 _MINE = 16  # of a tile
 _OTHERS = 64
 _PROGRAMS = 1056  # at least so many, where there is work for them: eight for each multiprocessor of an H100 or H200
+_TILES = 1024  # of one program, at most: long sums in single precision lose digits
 
 
 def has_kernel(like: Tensor) -> bool:
@@ -66,7 +67,8 @@ def pair_sums(
     """
     count, columns = w.shape
     tiles = triton.cdiv(mine.shape[0], _MINE)
-    chunk = triton.cdiv(count * max(1, tiles), _PROGRAMS * _OTHERS) * _OTHERS  # others of one program
+    fewest = min(_TILES, triton.cdiv(count * max(1, tiles), _PROGRAMS * _OTHERS))
+    chunk = fewest * _OTHERS  # others of one program
     splits = triton.cdiv(count, max(1, chunk))
     # Each program writes sums of its own, added up below: the order is the same in every run.
     sums = mine.new_empty(2, splits, columns, mine.shape[0])
