@@ -115,7 +115,7 @@ if triton is not None:
         OTHERS: tl.constexpr,
     ):
         # One program per tile of mine, chunk of the others and column of the weights.
-        split = tl.program_id(1)
+        split = tl.program_id(1).to(tl.int64)  # offsets may need more than 32 bits
         column = tl.program_id(2)
         splits = tl.num_programs(1)
         columns = tl.num_programs(2)
@@ -128,7 +128,7 @@ if triton is not None:
             top = tl.load(shift + tl.minimum(row, mine_count - 1))
         value = tl.zeros((MINE, OTHERS), some.dtype)
         slope = tl.zeros((MINE, OTHERS), some.dtype)
-        first = split.to(tl.int64) * chunk
+        first = split * chunk
         for at in range(first, tl.minimum(first + chunk, others_count), OTHERS):
             place = at + tl.arange(0, OTHERS)
             inside = place < others_count
