@@ -152,3 +152,74 @@ def test_exports_take_the_examples_that_predict_takes(result: FitResult, given: 
         found = program(x)
         expected = result.predict(x)
     assert torch.allclose(found.squeeze(1), expected)
+
+
+@pytest.mark.parametrize(
+    ("names", "classes"),
+    [(np.array(["cat", "dog", "owl"]), None), (np.arange(3), ()), (np.array([1.0, 2.0, 3.0]), (1, 2, 3))],
+    ids=["words", "from 0", "from 1"],
+)
+def test_classes_of_groups_that_validation_lacks_stay_in_their_places(names: Any, classes: Any) -> None:
+    """By its own values alone the validation part would have its third class numbered 1."""
+    number = torch.arange(60) % 3
+    group = torch.arange(60) // 3 % 2
+    valid = torch.tensor([0, 2] * 10)
+    train = fcco.data.Groups(x, names[number.numpy()], group, classes=classes)
+    held = (x[:20], names[valid.numpy()], group[:20])
+    result = fit(net(3), train, "worst_group", validation=held)
+    assert result.validation is not None
+    assert result.validation.labels_at(torch.arange(20)).tolist() == valid.tolist()
+    assert result.evaluate(held)[0] == pytest.approx(result.value)
+
+
+def test_groups_with_other_classes_are_refused() -> None:
+    train = fcco.data.Groups(x, ["cat", "dog", "owl"] * 20, QUERY % 2)
+    valid = fcco.data.Groups(x[:20], ["cat", "owl"] * 10, QUERY[:20] % 2)
+    with pytest.raises(ValueError, match="classes must be those of the training data, in their order, cat, dog, owl"):
+        fit(net(3), train, "worst_group", validation=valid)
+
+
+def test_numbers_of_groups_stay_as_they_are_in_validation() -> None:
+    number = torch.arange(60) % 3
+    group = torch.arange(60) // 3 % 2
+    valid = torch.tensor([0, 2] * 10)
+    result = fit(net(3), (x, number, group), "worst_group", validation=(x[:20], valid, group[:20]))
+    assert result.validation is not None
+    assert result.validation.labels_at(torch.arange(20)).tolist() == valid.tolist()
+
+
+def test_two_values_of_groups_are_read_alike_where_one_is_missing() -> None:
+    sign = torch.where(y > 0, 3.0, -3.0)
+    group = torch.arange(60) % 2
+    few = (sign > 0).nonzero()[:, 0][:8]
+    result = fit(net(), (x, sign, group), "worst_group", validation=(x[few], sign[few], group[few]))
+    assert result.validation is not None
+    assert result.validation.labels_at(torch.arange(8)).tolist() == [1.0] * 8
+    with pytest.raises(ValueError, match=r"y must be one of classes=\(-3.0, 3.0\), got 0"):
+        fit(net(), (x, sign, group), "worst_group", validation=(x[few], torch.zeros(8), group[few]))
+
+
+def test_classes_of_groups_want_one_column() -> None:
+    with pytest.raises(ValueError, match=r"y must have shape \(3,\) with classes=\('a', 'b'\), got \(3, 2\)"):
+        fcco.data.Groups(torch.zeros(3, 1), torch.zeros(3, 2), [0, 0, 1], classes=("a", "b"))
+
+
+def test_another_architecture_is_one_sentence(result: FitResult, tmp_path: Path) -> None:
+    result.save(tmp_path)
+    with pytest.raises(ValueError, match="model must have the architecture of the one in .*size mismatch") as caught:
+        fcco.fitting.load_result(tmp_path, nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 1)))
+    assert "\n" not in str(caught.value)
+
+
+def test_renewing_statistics_counts_as_examples_too() -> None:
+    def network(norm: nn.Module) -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(6, 4), norm, nn.Linear(4, 1))
+
+    plain = fit(network(nn.Identity()), rare(200))
+    normed = fit(network(nn.BatchNorm1d(4)), rare(200))
+    assert plain.examples == sum(row["examples"] for row in plain.trials)
+    trained = sum(row["examples"] for row in normed.trials)
+    looks = len(normed.history)
+    per_look = min(16 * 64, 160)
+    assert normed.examples - trained in (looks * per_look, (looks + 1) * per_look)  # one more for an average of trials

@@ -82,6 +82,7 @@ def test_too_few_rows_to_choose_by():
         (lambda X, y: (X, np.full(40, np.nan)), "got none that is not missing"),
         (lambda X, y: (X, None), "requires y to be passed"),
         (lambda X, y: (X, np.stack([y, y + 1], 1)), "y must hold 0, 1 or NaN .*, got 2.0 in row 1, column 1"),
+        (lambda X, y: (X, np.stack([y, y - 1], 1)), r"two values per column, got -1 and 0 in column 1 \(-1 in row 0\)"),
         (lambda X, y: (X[:, 0], y), "Reshape your data"),
         (lambda X, y: (np.ones_like(X), y), r"no column of the table varies over its 40 sample\(s\)"),
     ],

@@ -41,7 +41,7 @@ class Examples(Structure):
         super().__init__(x, weight, inputs)
         self.y: Tensor | None = None
         if y is not None:
-            self.y = values_of("y", y, self.num_examples, self.device)
+            self.y = values_of("y", y, self.num_examples, self.device).y
 
     def labels_at(self, id: Tensor) -> Tensor | None:
         if self.y is None:

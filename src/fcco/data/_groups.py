@@ -30,11 +30,14 @@ class Groups(Structure):
         group: (N,) the group of each example: strings or integers. Integers that start at 0 are their own numbers,
             others are numbered in sorted order.
         weight: (N,) how much each example counts within its group; None: all alike.
+        classes: what the values 0, 1, ... are called in y, as ``classes`` of other data says, so that both are read
+            alike; empty: numbers stay as they are; None: as said of y.
         inputs: how many leading parts of a data set's items make up x.
 
     Attributes:
         group: (N,) as 0, 1, ...
         group_names: what each group was called.
+        classes: what 0, 1, ... were called in y; empty where its numbers stayed as they are.
 
     Example:
         >>> data = Groups(torch.randn(3, 2), [0, 1, 1], ["old", "young", "old"])
@@ -44,9 +47,9 @@ class Groups(Structure):
 
     per_example: ClassVar[tuple[str, ...]] = ("weight", "y", "group")
 
-    def __init__(self, x: Any, y: Any, group: Any, *, weight: Any = None, inputs: int = 1) -> None:
+    def __init__(self, x: Any, y: Any, group: Any, *, weight: Any = None, classes: Any = None, inputs: int = 1) -> None:
         super().__init__(x, weight, inputs)
-        self.y = values_of("y", y, self.num_examples, self.device)
+        self.y, self.classes = values_of("y", y, self.num_examples, self.device, classes)
         self.group, self.group_names = numbered("group", group, self.num_examples, self.device)
 
     def labels_at(self, id: Tensor) -> Tensor:

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -111,24 +111,56 @@ def _numbers(name: str, given: Tensor, positive: Any, classes: Any, columns: tup
     return _classes(name, numbers)
 
 
-def values_of(name: str, value: Any, size: int, device: torch.device) -> Tensor:
-    """What a loss compares outputs with (N, ...): numbers stay as they are, strings become class numbers.
+class Values(NamedTuple):
+    """What a loss compares outputs with.
+
+    Args:
+        y: (N, ...).
+        classes: what 0, 1, ... were called; empty where the numbers stand for themselves.
+    """
+
+    y: Tensor
+    classes: tuple[Any, ...] = ()
+
+
+def values_of(name: str, value: Any, size: int, device: torch.device, classes: Any = None) -> Values:
+    """What a loss compares outputs with: numbers stay as they are, strings become class numbers.
 
     Two values that are not 0 and 1 become 0 and 1, so that -1/1 does not reach a cross-entropy.
+
+    Args:
+        name: what the argument is called.
+        value: (N, ...).
+        size: N.
+        device: where y shall be.
+        classes: what 0, 1, ... are called; empty: numbers stay as they are; None: by the values.
     """
     given = numbers_or_objects(name, value)
     _check_rows(name, given, size)
     if isinstance(given, list):
         if isinstance(given[0], list):
             raise TypeError(f"{name} must be numbers, or one string per example, got strings in columns")
-        return labels_of(name, given, size, device, classes=sorted({row for row in given if row is not None})).y
+        names = classes or sorted({row for row in given if row is not None})
+        return Values(labels_of(name, given, size, device, classes=names).y, tuple(names))
     given = given.to(device)
-    if given.dim() != 1 or given.is_complex() or given.dtype == torch.bool or not _two_values(given):
-        return given
+    if classes:
+        if given.dim() != 1:
+            raise ValueError(
+                f"{name} must have shape ({size},) with classes={tuple(classes)}, got {tuple(given.shape)}"
+            )
+        number = _class_numbers(name, given.to(exact_dtype(device)), list(classes))
+        if given.is_floating_point():
+            number = number.to(given.dtype).masked_fill(number < 0, torch.nan)
+        return Values(number, tuple(classes))
+    if classes is not None or given.dim() != 1 or given.is_complex() or given.dtype == torch.bool:
+        return Values(given)
+    if not _two_values(given):
+        return Values(given)
+    low = given.min()
     high = given.max()
-    if bool(high == given.min()) or bool(high.isnan()):
-        return given  # one value, or some are missing: nothing to compare
-    return (given == high).to(given.dtype)
+    if bool(high == low) or bool(high.isnan()):
+        return Values(given)  # one value, or some are missing: nothing to compare
+    return Values((given == high).to(given.dtype), (low.item(), high.item()))
 
 
 def _check_rows(name: str, given: Tensor | list[Any], size: int | None) -> None:

@@ -16,6 +16,7 @@ from fcco.data import Points, Structure
 from fcco.data._pass import cast
 from fcco.data._source import _flat, source_of
 from fcco.fitting._calibration import Calibration, calibrated
+from fcco.fitting._data import Reading, as_structure, check_finite, check_shape
 from fcco.fitting._goal import Goal
 from fcco.fitting._scoring import dtype_of, score
 from fcco.fitting._search import Choice, Search
@@ -25,29 +26,6 @@ FORMAT = "fcco fit"
 VERSION = 1
 WEIGHTS_FILE = "model.safetensors"
 DESCRIPTION_FILE = "fit.json"
-
-
-@final
-@dataclass(frozen=True)
-class Reading:
-    """How the training labels were read, so that other labels are read alike.
-
-    Args:
-        classes: of which the labels are numbers; None: the labels are targets.
-        positive: the value that was said to be positive; None: none was.
-        columns: what the labels' columns are called; empty: they have numbers.
-    """
-
-    classes: tuple[Any, ...] | None = None
-    positive: Any = None
-    columns: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, data: Structure) -> Reading:
-        """How the labels of these data were read; data of other kinds have none."""
-        if not isinstance(data, Points):
-            return cls()
-        return cls(data.classes, data.positive, data.columns)
 
 
 @final
@@ -65,11 +43,11 @@ class FitResult:
         setting: what it was trained with, on one line.
         trials: a row per trial: name, setting, examples, value, whether it was chosen.
         history: a row per look at the validation part: trial, examples, value, loss.
-        examples: how many went through the network in training, over all trials.
+        examples: how many went through the network in training, over all trials; with BatchNorm also those that renewed
+            its statistics for averaged weights.
         validation: the validation part.
         calibration: from scores to probabilities, after :meth:`calibrate`.
         precision: what the network runs in: "fp32" or "bf16".
-        classes: the names of the classes, where y had such.
         goal: the metric, as :class:`Goal`.
         plain_weights: weights of the best plain-loss model.
         labels: how the training labels were read; :meth:`evaluate` and :meth:`calibrate` read others alike.
@@ -86,12 +64,16 @@ class FitResult:
     history: list[dict[str, Any]]
     examples: int
     precision: str = "fp32"
-    classes: tuple[Any, ...] | None = None
     goal: Goal | None = None
     validation: Structure | None = field(default=None, repr=False)
     calibration: Calibration | None = field(default=None, repr=False)
     plain_weights: Weights = field(default_factory=dict, repr=False)
     labels: Reading = field(default_factory=Reading, repr=False)
+
+    @property
+    def classes(self) -> tuple[Any, ...] | None:
+        """The names of the classes; None: y had none."""
+        return self.labels.classes or None
 
     def predict(self, x: Any, *, num_workers: int = 0) -> Tensor:
         """Scores of new examples, (N,) or (N, T): the higher, the more likely positive (relevant, early).
@@ -100,8 +82,6 @@ class FitResult:
             x: as in training: tensors, arrays, a tuple or a dict of them, or a data set. NaN is refused, as there.
             num_workers: processes that fetch from a data set.
         """
-        from fcco.fitting._fit import check_finite
-
         source = source_of(x)
         if source.size == 0:
             raise ValueError("x must hold at least one example, got none")
@@ -120,8 +100,6 @@ class FitResult:
         """
         labelled = self.validation
         if data is not None:
-            from fcco.fitting._fit import as_structure
-
             labelled = as_structure(data, Goal("roc_auc"), self.labels)
         if not isinstance(labelled, Points):
             raise ValueError("there are no labels to calibrate on: give data=(x, y)")
@@ -150,8 +128,6 @@ class FitResult:
             data: in the form that ``fit`` took.
             seed: of the bootstrap.
         """
-        from fcco.fitting._fit import as_structure
-
         if self.goal is None:
             raise RuntimeError("this result does not know its metric")
         structure = as_structure(data, self.goal, self.labels)
@@ -160,8 +136,6 @@ class FitResult:
 
     def _scored(self, data: Structure) -> Tensor:
         """What the model says of data whose labels are like those in training."""
-        from fcco.fitting._fit import check_shape
-
         outputs = score(self.model, data.source, precision=self.precision)
         check_shape(tuple(outputs.shape), data.num_examples, data)
         return outputs
@@ -225,8 +199,8 @@ class FitResult:
         if self.calibration is not None:
             calibration = self.calibration.describe()
         classes = None
-        if self.classes is not None:
-            classes = [_plain(name) for name in self.classes]
+        if self.labels.classes is not None:
+            classes = [_plain(name) for name in self.labels.classes]
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -292,7 +266,11 @@ def load_result(folder: str | os.PathLike[str], model: nn.Module) -> FitResult:
     description = json.loads((source / DESCRIPTION_FILE).read_text())
     if description.get("format") != FORMAT or description.get("version") != VERSION:
         raise ValueError(f"{source} does not hold a fit of this version of fcco")
-    model.load_state_dict(load_file(source / WEIGHTS_FILE))
+    try:
+        model.load_state_dict(load_file(source / WEIGHTS_FILE))
+    except RuntimeError as error:
+        said = " ".join(str(error).split())
+        raise ValueError(f"model must have the architecture of the one in {source}: {said:.300}") from error
     goal = None
     if description["goal"] is not None:
         goal = Goal(**description["goal"])
@@ -315,7 +293,6 @@ def load_result(folder: str | os.PathLike[str], model: nn.Module) -> FitResult:
         history=[_with_nan(row) for row in description["history"]],
         examples=description["examples"],
         precision=description["precision"],
-        classes=classes,
         goal=goal,
         calibration=calibration,
         labels=Reading(classes, description.get("positive"), tuple(description.get("label_columns", ()))),
@@ -346,7 +323,6 @@ def result_of(search: Search, choice: Choice) -> FitResult:
         history=[row for trial in search.trials.values() for row in _history(trial)],
         examples=search.examples,
         precision=problem.precision,
-        classes=labels.classes,
         goal=problem.goal,
         validation=problem.valid,
         plain_weights=best_plain.best,

@@ -75,7 +75,7 @@ class Search:
     ) -> None:
         self.problem = problem
         self.trials: dict[str, Trial] = {}
-        self.examples = 0
+        self._renewed = 0  # examples that renewed statistics, besides the trials' own
         self._model = model
         self._identity = identity
         self._checkpoint = checkpoint
@@ -145,7 +145,6 @@ class Search:
         state = self._saved.pop(name, None)
         if state is not None:
             trial.load_state_dict(state)
-            self.examples += trial.seen
         self.trials[name] = trial
         return trial
 
@@ -210,6 +209,7 @@ class Search:
             precision=problem.precision,
             seed=0,
         )
+        self._renewed += taken
         if taken:
             weights.update({name: value.detach().clone() for name, value in model.state_dict().items()})
 
@@ -233,8 +233,12 @@ class Search:
 
     # ------------------------------------------------------------------ on the way
 
-    def _stepped(self, trial: Trial, taken: int) -> None:
-        self.examples += taken
+    @property
+    def examples(self) -> int:
+        """How many examples went through the network, in training and to renew statistics."""
+        return self._renewed + sum(trial.seen + trial.renewed for trial in self.trials.values())
+
+    def _stepped(self) -> None:
         if self._interrupted():
             self._save()
             raise KeyboardInterrupt
@@ -242,11 +246,12 @@ class Search:
     def _checked(self, trial: Trial) -> None:
         if time.monotonic() - self._saved_at > CHECKPOINT_SECONDS:
             self._save()
+        trained_on = sum(other.seen for other in self.trials.values())
         progress = Progress(
             trial=trial.name,
             setting=trial.setting.describe(),
-            examples=self.examples,
-            total=max(round(self._total), self.examples),  # a trial goes on to the end of a step
+            examples=trained_on,
+            total=max(round(self._total), trained_on),  # a trial goes on to the end of a step
             value=trial.checks[-1].value if trial.checks else float("nan"),
             best=max(other.value for other in self.trials.values()),
             loss=trial.checks[-1].loss if trial.checks else float("nan"),

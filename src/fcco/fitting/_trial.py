@@ -87,6 +87,7 @@ class Trial:
         checks: what the validation part said, in order.
         best: the averaged weights at the best check; None before the first.
         seen: examples trained on.
+        renewed: examples that renewed BatchNorm's statistics for the averaged weights.
         failure: why it ended early; None: it did not.
     """
 
@@ -98,19 +99,20 @@ class Trial:
         self.checks: list[Check] = []
         self.best: Weights | None = None
         self.seen = 0
+        self.renewed = 0
         self.failure: str | None = None
         self._start: nn.Module | None = model
         self._live: _Live | None = None
 
     # ------------------------------------------------------------------ training
 
-    def train(self, until: int, told: Callable[[Trial], None], stepped: Callable[[Trial, int], None]) -> None:
+    def train(self, until: int, told: Callable[[Trial], None], stepped: Callable[[], None]) -> None:
         """Train until ``until`` examples were seen, or until it stops getting better.
 
         Args:
             until: examples of this trial.
             told: called after each check.
-            stepped: called after each step with how many examples it took.
+            stepped: called after each step.
         """
         every = max(1, self.problem.run_length // self.problem.recipe.checks)
         # Counted from the last check: an interrupt may have come between the last step and its check.
@@ -126,16 +128,16 @@ class Trial:
                     self.best = live.averaged_weights()
             told(self)
 
-    def _steps(self, live: _Live, goal: int, stepped: Callable[[Trial, int], None]) -> None:
+    def _steps(self, live: _Live, goal: int, stepped: Callable[[], None]) -> None:
         while self.seen < goal:
-            taken = live.step()
-            self.seen += taken
-            stepped(self, taken)
+            self.seen += live.step()
+            stepped()
         live.solver.wait()
 
     def _check(self, live: _Live) -> None:
         problem = self.problem
-        averaged = live.averaged(self.seen)
+        averaged, renewed = live.averaged(self.seen)
+        self.renewed += renewed
         value = float("nan")
         if problem.valid is not None:
             outputs = score(
@@ -198,6 +200,7 @@ class Trial:
             "checks": [list(check) for check in self.checks],
             "best": self.best,
             "seen": self.seen,
+            "renewed": self.renewed,
             "failure": self.failure,
             "live": live,
         }
@@ -205,6 +208,7 @@ class Trial:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.checks = [Check(*entry) for entry in state["checks"]]
         self.seen = state["seen"]
+        self.renewed = state["renewed"]
         self.failure = state["failure"]
         self.best = state["best"]
         if state["live"] is not None:
@@ -274,10 +278,10 @@ class _Live:
         torch._foreach_lerp_(into, fresh, 1.0 / reach)
         copy_all([old for old, _ in copies], [new for _, new in copies])
 
-    def averaged(self, seen: int) -> nn.Module:
-        """The network with averaged weights, in evaluation mode."""
+    def averaged(self, seen: int) -> tuple[nn.Module, int]:
+        """The network with averaged weights, in evaluation mode; and how many examples its statistics took."""
         problem = self.problem
-        renew_statistics(
+        renewed = renew_statistics(
             self._average,
             problem.train.source,
             examples=16 * problem.batch_size,
@@ -285,7 +289,7 @@ class _Live:
             precision=problem.precision,
             seed=seen,
         )
-        return self._average
+        return self._average, renewed
 
     def averaged_weights(self) -> Weights:
         """A copy of the averaged weights as they are."""

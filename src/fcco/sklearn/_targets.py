@@ -62,6 +62,14 @@ def indicator(labels: Any) -> Any:
     if wrong.any():
         row, column = np.argwhere(wrong)[0].tolist()
         raise ValueError(f"y must hold 0, 1 or NaN (missing), got {numbers[row, column]} in row {row}, column {column}")
+    mixed = np.flatnonzero((numbers == -1).any(0) & (numbers == 0).any(0))
+    if len(mixed) > 0:
+        column = int(mixed[0])
+        row = int(np.flatnonzero(numbers[:, column] == -1)[0])
+        raise ValueError(
+            f"y must hold two values per column, got -1 and 0 in column {column} (-1 in row {row}): "
+            "missing labels are NaN"
+        )
     return np.where(np.isnan(numbers), np.nan, (numbers > 0).astype(float))
 
 
