@@ -302,6 +302,21 @@ def test_callbacks_hear_everything_and_may_stop() -> None:
     assert len(result.history) == 3
 
 
+def test_of_checks_that_are_all_perfect_the_last_counts() -> None:
+    """A few validation positives are on top before much has been learned."""
+    x, _ = rare(120)
+    y = (x[:, 0] > 1.0).long()
+    x[:, 0] = 8.0 * y - 4.0
+    recipe = Recipe(epochs=30, least_examples=1, checks=15, patience=2, plain=PLAIN[:1])
+    result = fcco.fit(net(), (x, y), "roc_auc", recipe=recipe, progress=False)
+    values = [row["value"] for row in result.history if row["trial"] == "plain-1"]
+    assert len(values) == 16
+    assert values[2:] == [1.0] * 14  # perfect long before the end, and not stopped early
+    with torch.no_grad():
+        scores = result.plain_model()(x).squeeze(1)
+    assert scores[y == 1].min() > scores[y == 0].max() + 2.0  # by the third check it is not 0.5
+
+
 def test_without_validation_it_trains_the_first_settings() -> None:
     x, y = rare(600)
     result = fcco.fit(net(), (x, y), "roc_auc", validation=None, recipe=QUICK, progress=False)

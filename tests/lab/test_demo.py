@@ -23,7 +23,7 @@ METHODS = ("sox", "sox-nesterov", "msvr-v1", "msvr-v2", "msvr-v3")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("demo") / "out"
-    assert main(["demo", "--quick", "--seeds", "2", "--out", str(out)]) == 0
+    assert main(["demo", "--quick", "--seeds", "2", "--digits", "2", "--out", str(out)]) == 0
     return out
 
 
@@ -65,7 +65,7 @@ def test_the_calls_of_an_entry_are_the_probes_of_a_step() -> None:
         assert theory._spent(loop, entry) == 5 * entry.calls + full_passes * 2 * plan.m * plan.n
 
 
-def test_the_rare_class_has_both_models_on_every_split(numbers: dict[str, Any]) -> None:
+def test_the_rare_class_has_both_models_on_every_digit(numbers: dict[str, Any]) -> None:
     found = numbers["rare_class"]
     for scored in (found["plain"], found["fit"]):
         assert len(scored) == 2
@@ -83,11 +83,11 @@ def test_the_story_has_tables_lessons_and_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     out = tmp_path / "one"
-    assert main(["demo", "--quick", "--seeds", "1", "--out", str(out)]) == 0
+    assert main(["demo", "--quick", "--seeds", "1", "--digits", "1", "--out", str(out)]) == 0
     shown = capsys.readouterr().out
     for name in ("SOX, heavy ball", "SOX, Nesterov", "MSVR-v1", "MSVR-v2", "MSVR-v3", "cross-entropy", "fcco.fit"):
         assert name in shown
-    assert "One split says little" in shown  # no interval from one split
+    assert "One digit says little" in shown  # no interval from one digit
     assert "calls to 1e-8" in shown  # the table fits 80 columns
     for term in TERMS:
         assert term in shown
@@ -106,7 +106,7 @@ def test_the_page_explains_its_columns_at_a_hover(folder: Path) -> None:
     assert "http" not in page  # it stands alone
 
 
-def test_the_parts_of_a_split_are_apart_and_equally_rare() -> None:
+def test_the_parts_of_a_problem_are_apart_and_equally_rare() -> None:
     parts = rare.split(3)
     for part in parts:
         assert part.y.float().mean() == pytest.approx(rare.SHARE, abs=0.006)
@@ -133,7 +133,7 @@ def test_the_lesson_follows_the_interval(gains: tuple[float, ...], said: str) ->
     plain = [rare.Scored(0.5, 0.4, 0.6, [1.0], 10, "") for _ in gains]
     fitted = [rare.Scored(0.5 + gain, 0.4, 0.6, [1.0], 10, "") for gain in gains]
     found = rare.Found(plain, fitted, (100, 4), (25, 1), (125, 5))
-    assert said in rare_part(rare.Plan(splits=len(gains)), found).lesson
+    assert said in rare_part(rare.Plan(digits=len(gains)), found).lesson
     single = rare.Found(plain[:1], fitted[:1], (100, 4), (25, 1), (125, 5))
     assert math.isnan(single.difference()[1])
 
@@ -159,8 +159,8 @@ def test_the_best_setting_of_the_grid_is_shown() -> None:
 
 def test_the_full_demo_is_what_it_says() -> None:
     first, second = plans(DemoConfig())
-    assert first.splits == second.seeds == 5
-    assert first.examples == 100_000  # fcco.fit's own run
+    assert first.digits == 10  # none is left out
+    assert second.seeds == 5
     assert len(second.etas) * len(second.alphas) * len(second.betas) == 96
 
 

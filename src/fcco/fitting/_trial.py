@@ -24,6 +24,7 @@ from fcco.solver import NonFiniteError, Solver
 
 Weights = dict[str, Tensor]
 MANY = 256  # reports that are kept before their estimates are read
+EQUAL = 1e-9  # values of a metric that differ by less are the same but for rounding
 
 
 @final
@@ -147,7 +148,8 @@ class Trial:
                 value = problem.goal.value(outputs, problem.valid)
             else:
                 self.failure = "outputs are not finite"
-        is_best = problem.valid is None or not self.checks or value > self.value
+        # Of equals the later one: a few validation positives may all be on top before much has been learned.
+        is_best = problem.valid is None or not self.checks or value >= self.value - EQUAL
         self.checks.append(Check(self.seen, value, live.mean_loss()))
         if is_best or self.best is None:
             self.best = {key: entry.detach().clone() for key, entry in averaged.state_dict().items()}
@@ -174,9 +176,9 @@ class Trial:
             return True
         if self.problem.valid is None or not self.checks:
             return False
-        values = [check.value for check in self.checks]
-        best_at = values.index(max(values))
-        return len(values) - 1 - best_at >= self.problem.recipe.patience
+        best = [place for place, check in enumerate(self.checks) if check.value >= self.value - EQUAL]
+        last_best = max(best, default=0)  # none: all are NaN
+        return len(self.checks) - 1 - last_best >= self.problem.recipe.patience
 
     def release(self) -> None:
         """Let go of what only further training needs."""

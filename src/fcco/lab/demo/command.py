@@ -32,15 +32,17 @@ class DemoConfig:
 
     out: Path | None = None
     """Where to write; None: runs/demo-1, -2, ..."""
+    digits: int = 10
+    """How many digits are the rare class in turn, in part 1."""
     seeds: int = 5
-    """Random splits of the data in part 1, random draws in part 2."""
+    """Random draws in part 2."""
     quick: bool = False
     """Shorter runs: a look in seconds, with less to see."""
 
 
 def plans(demo: DemoConfig) -> tuple[rare.Plan, theory.Plan]:
     """The sizes of both parts."""
-    first = rare.Plan(splits=demo.seeds)
+    first = rare.Plan(digits=demo.digits)
     second = theory.Plan(seeds=demo.seeds)
     if demo.quick:
         first = replace(first, examples=4_000, rates=(3e-3, 1e-2), checks=5)
@@ -52,9 +54,11 @@ def run_demo(demo: DemoConfig, console: Console) -> Path:
     """Run it; returns the folder."""
     if demo.seeds < 1:
         raise LabError(f"--seeds must be at least 1, got {demo.seeds}")
+    if not 1 <= demo.digits <= 10:
+        raise LabError(f"--digits must be 1 to 10, got {demo.digits}")
     out = _folder(demo)
     first, second = plans(demo)
-    runs = 2 * first.splits + len(theory.entries(second))
+    runs = 2 * first.digits + len(theory.entries(second))
     # The networks are too small for two threads to help.
     with Bar(console, "demo", runs) as bar, thread_count(0, small=True):
         found_rare = rare.run(first, bar.next)

@@ -38,7 +38,7 @@ def draw(path: Path, first: rare.Found, second: Sequence[theory.Found]) -> None:
 
 
 def _draw_precision(axes: Any, found: rare.Found) -> None:
-    """A thin line per split, a thick one for their mean."""
+    """A thin line per digit, a thick one for their mean."""
     recalls = rare.RECALLS.numpy()
     models = (("cross-entropy, tuned", found.plain, PLAIN_COLOUR, "--"), ("fcco.fit", found.fit, FIT_COLOUR, "-"))
     for label, scored, colour, dashes in models:
@@ -50,7 +50,7 @@ def _draw_precision(axes: Any, found: rare.Found) -> None:
     images, positives = found.test
     share = positives / images
     axes.axhline(share, color="black", linewidth=0.8, linestyle=":", label=f"chance: {share:.2f}")
-    axes.set_title(f"Part 1: digit {rare.DIGIT} as a rare class ({share:.0%}), test part", fontsize=10)
+    axes.set_title(f"Part 1: each digit as a rare class ({share:.0%}), test part", fontsize=10)
     axes.set_xlabel("recall: the share of the rare class that is found", fontsize=9)
     axes.set_ylabel("precision: the share of finds that are right", fontsize=9)
     axes.set_ylim(0.0, 1.02)
