@@ -26,6 +26,7 @@ from fcco.lab.datasets import load
 
 SHARE = 0.04  # of the images that are left, how many are positive
 GOAL = Goal("average_precision")
+EQUAL = 1e-9
 RECALLS = torch.linspace(0.0, 1.0, 101, dtype=torch.float64)
 
 
@@ -224,8 +225,8 @@ def _train(plan: Plan, model: nn.Module, parts: Split, lr: float, weighted: bool
         if step % every == 0:
             with torch.no_grad():
                 ap = GOAL.value(model(parts.valid.x), valid)
-            if ap > best_ap:
-                best_ap = ap
+            if ap >= best_ap - EQUAL:  # of equals the later, as in fcco.fit
+                best_ap = max(ap, best_ap)
                 best = copy.deepcopy(model)
     return best, best_ap
 
