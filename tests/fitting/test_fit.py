@@ -124,6 +124,33 @@ def test_examples_stay_within_the_budget() -> None:
     assert result.examples == sum(row["examples"] for row in result.trials)
 
 
+class Idle(nn.Module):
+    """A network with layers that its outputs do not depend on: nothing but decay moves them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 1)
+        self.linear = nn.Linear(3, 3)
+        self.norm = nn.LayerNorm(3)
+        nn.init.ones_(self.linear.weight)
+        nn.init.ones_(self.linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        idle = self.norm(self.linear(x[:, :3])).sum(1, keepdim=True)
+        outputs: Tensor = self.layer(x) + 0.0 * idle
+        return outputs
+
+
+@pytest.mark.parametrize("l2", [None, 0.1])
+def test_norm_layers_do_not_decay(l2: float | None) -> None:
+    recipe = replace(TINY, plain=(Setting("plain", 1e-2, 5.0, l2=l2),))
+    result = fcco.fit(Idle(), rare(300), "roc_auc", recipe=recipe, progress=False)
+    weights = result.model.state_dict()
+    assert bool((weights["linear.weight"] < 1.0).all())
+    assert bool((weights["linear.bias"] < 1.0).all())
+    assert torch.equal(weights["norm.weight"], torch.ones(3))
+
+
 def test_ranking_goes_on_with_the_decay_that_was_best() -> None:
     recipe = Recipe()
     goal = Goal("average_precision")

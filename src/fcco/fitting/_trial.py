@@ -382,27 +382,45 @@ def _method(setting: Setting) -> methods.Method:
 
 
 def _optimizer(setting: Setting, objective: OutputObjective, problem: Problem) -> torch.optim.Optimizer:
-    pretrained = []
-    others = []
-    for name, parameter in objective.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        if name.removeprefix("model.") in problem.backbone:
-            pretrained.append(parameter)
-        else:
-            others.append(parameter)
-    groups: list[dict[str, Any]] = []
-    if others:
-        groups.append({"params": others, "lr": setting.lr})
-    if pretrained:
-        groups.append({"params": pretrained, "lr": setting.lr * problem.backbone_lr})
+    decay = setting.weight_decay
+    if setting.l2 is not None:
+        decay = setting.l2
+    groups = _parameter_groups(setting.lr, decay, objective, problem)
     # On a GPU in one kernel, and captured steps count on the device.
     on_gpu = device_of(objective).type == "cuda"
     if setting.l2 is not None:
-        return torch.optim.Adam(groups, lr=setting.lr, weight_decay=setting.l2, fused=on_gpu or None, capturable=on_gpu)
-    return torch.optim.AdamW(
-        groups, lr=setting.lr, weight_decay=setting.weight_decay, fused=on_gpu or None, capturable=on_gpu
-    )
+        return torch.optim.Adam(groups, lr=setting.lr, fused=on_gpu or None, capturable=on_gpu)
+    return torch.optim.AdamW(groups, lr=setting.lr, fused=on_gpu or None, capturable=on_gpu)
+
+
+def _parameter_groups(lr: float, decay: float, objective: OutputObjective, problem: Problem) -> list[dict[str, Any]]:
+    """The parameters by learning rate and decay."""
+    undecayed = _norm_parameters(objective)
+    members: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in objective.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        own_lr = lr
+        if name.removeprefix("model.") in problem.backbone:
+            own_lr = lr * problem.backbone_lr
+        own_decay = decay
+        if id(parameter) in undecayed:
+            own_decay = 0.0
+        members.setdefault((own_lr, own_decay), []).append(parameter)
+    return [{"params": some, "lr": own[0], "weight_decay": own[1]} for own, some in members.items()]
+
+
+def _norm_parameters(model: nn.Module) -> set[int]:
+    """Identities of the scales and shifts of norm layers, known by a weight that is a vector.
+
+    Decay would only shrink what the next layer's weights multiply up again, and it is large enough here to win.
+    """
+    found: set[int] = set()
+    for module in model.modules():
+        weight = getattr(module, "weight", None)
+        if isinstance(weight, nn.Parameter) and weight.ndim == 1:
+            found.update(id(parameter) for parameter in module.parameters(recurse=False))
+    return found
 
 
 def batch_shape(setting: Setting, data: Structure, batch_size: int) -> tuple[int, int]:
