@@ -133,6 +133,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "one example": (lambda: ExampleBlocks(Examples(X[:1])), "at least two examples"),
     "a share above 1": (lambda: TaskBlocks(Tasks(X, Y), positive_fraction=1.5), "positive_fraction must be in"),
     "no steps": (lambda: Loader(tasks(), 1, 2, steps_per_epoch=0), "steps_per_epoch must be >= 1"),
+    "too many steps": (lambda: Loader(tasks(), 1, 2, steps_per_epoch=10**30), "steps_per_epoch must be below 2.63"),
     "no chunk": (lambda: Loader(tasks(), 1, 2).full_pass(0), "chunk must be >= 1"),
     "no period": (lambda: Loader(tasks(), 1, 2, large=(0, 2)), "the period of large must be >= 1"),
     "workers for tensors": (lambda: Loader(tasks(), 1, 2, num_workers=1), "num_workers must be 0 for tensors"),

@@ -353,8 +353,16 @@ def train(draw, name):
     return made
 
 
+def finite(x):
+    """Whether all inputs are."""
+    parts = x if isinstance(x, tuple) else (x,)
+    return all(bool(torch.as_tensor(part).isfinite().all()) for part in parts)
+
+
 def checked(objective, made):
     found = made.diagnose(gradient=False).value
+    if math.isnan(found) and not finite(objective.data.source.take(torch.arange(objective.data.num_examples))):
+        return  # what is not finite in x shows in F
     wanted = literal.value(objective)
     assert close(objective, found, wanted), f"F is {found}, by hand {wanted}"
 
@@ -434,6 +442,9 @@ def call(draw, name):
         dtype = next(model.parameters()).dtype
         scores = tuple(model(part.to(dtype)) for part in x) if isinstance(x, tuple) else model(x.to(dtype))
         value = loss(scores, id=id)
+        if math.isnan(value.item()) and not finite(x):
+            assert finite(loss.u)  # it shows in the loss, and stays nowhere
+            raise fcco.NonFiniteError("the loss is not finite, since x is not", [])
         assert math.isfinite(value.item())
         if first is None:  # the first u is g itself
             first = value.item()

@@ -16,6 +16,7 @@ from torch.utils.data import IterableDataset, TensorDataset
 
 from fcco.lab.datasets import DataError, from_dataset, from_folder, from_npz, from_table, read_labelled
 from fcco.tables import TableEncoder
+from fcco.tables._columns import read_columns
 
 
 def _write_images(folder: Path, count: int = 5, size: tuple[int, int] = (6, 4), classes: str = "ab") -> None:
@@ -145,6 +146,29 @@ def test_a_labelled_table_keeps_every_kind_of_column(tmp_path: Path) -> None:
     assert encoder.names == ["age", "age is missing", "town"]
 
 
+@pytest.mark.parametrize("first", [2**53, 10**20, -(10**400)])
+@pytest.mark.parametrize("gap", ["7", "", "NA"])
+def test_whole_numbers_of_any_size_stay_what_they_are(first: int, gap: str, tmp_path: Path) -> None:
+    """As floats, which gaps make of them, neighbours would be one number, or too large."""
+    wholes = [first, first + 1, first + 2]
+    rows = [f"{whole},{number % 2}" for number, whole in enumerate(wholes)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,y", *rows, f"{gap},1"]) + "\n")
+    found = read_columns(read_labelled(tmp_path / "t.csv", "y").columns).columns[0]
+    assert [int(value) for value in found.values[:3]] == wholes
+    assert found.missing.tolist() == [False, False, False, gap != "7"]
+
+
+def test_whole_numbers_beside_gaps_of_a_parquet_file(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    wholes = [2**60, 2**60 + 1, None]
+    frame = pandas.DataFrame({"a": pandas.array(wholes, dtype="Int64"), "y": [0, 1, 1]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    found = read_columns(read_labelled(tmp_path / "t.parquet", "y").columns).columns[0]
+    assert [int(value) for value in found.values[:2]] == wholes[:2]
+    assert found.missing.tolist() == [False, False, True]
+
+
 def test_csv_with_test_table(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("a,y\n1,5\n2,7\n3,7\n")
     (tmp_path / "test.csv").write_text("y,a\n7,4\n5,5\n")
@@ -201,6 +225,14 @@ def test_csv_with_several_labels(tmp_path: Path) -> None:
         ("a,y\n1,0\n2,0\n", {"target": "y"}, "target 'y' has one class alone"),
         ("a,y\n", {"target": "y"}, "at least one row"),
         ("a,y,y\n1,0,0\n2,1,1\n", {"target": "y"}, "t.csv has the column 'y' twice"),
+        ("a,y,y \n1,0,0\n2,1,1\n", {"target": "y"}, "t.csv has the columns 'y' and 'y ', which read alike"),
+        ("a,\u00e9,e\u0301\n1,0,0\n2,1,1\n", {"target": "\u00e9"}, "which read alike"),
+        (
+            f"a,y\n1,{10**30}\n2,{10**30 + 1}\n",
+            {"target": "y"},
+            "whole numbers that 64 bits cannot hold, such as 10000",
+        ),
+        (f"a,y\n{10**30},0\n{10**30 + 1},1\n", {"target": "y"}, "column 'a' is not numeric"),
         ("a,y\n1,2,0\n2,3,1\n", {"target": "y"}, "t.csv has rows that are longer than its first"),
         ("a,y\n16777216,0\n16777217,1\n", {"target": "y"}, "32 bits cannot tell apart, such as 16777216 and 16777217"),
         ("", {"target": "y"}, "t.csv is truncated or damaged"),

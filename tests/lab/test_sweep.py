@@ -156,6 +156,9 @@ def test_the_papers_grid_has_only_the_rates_that_a_method_takes() -> None:
     ("lr = {low = 1.0, high = 0.1}", "lr: low must be below high, got 1.0 and 0.1"),
     ("lr = {low = 0.0, high = 0.1, log = true}", "lr: low must be above 0 with log = true, got 0.0"),
     ("samples = {low = 2, high = 8, step = 0}", "samples: step must be above 0, got 0"),
+    ("lr = [nan]", "lr must be finite, got nan"),
+    ("lr = {low = 0.1, high = inf}", "lr must be finite, got inf"),
+    (f"seed = {{low = 0, high = {2**63}}}", "seed must be below 2^63"),
     ("", "names no setting"),
 ])  # fmt: skip
 def test_a_wrong_space_is_refused(text: str, expected: str, tmp_path: Path) -> None:
@@ -174,6 +177,24 @@ def test_another_sweep_in_the_folder_and_a_wrong_storage_are_refused(
         open_sweep(replace(BASE, steps=5), GRID, tmp_path)
     assert main(["sweep", "--storage", "nosuchdb://x", "--out", str(tmp_path / "b")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_sweep_does_not_go_on_with_other_data(tmp_path: Path) -> None:
+    """Its points would be compared although they are of two tables."""
+    table = tmp_path / "mine.csv"
+
+    def write(shift: float) -> None:
+        rows = [f"{number % 7 + shift},{number % 5},{number % 3 == 0:d}" for number in range(60)]
+        table.write_text("\n".join(["p,q,y", *rows]) + "\n")
+
+    write(0.0)
+    base = replace(BASE, dataset=str(table), target=("y",), samples=4)
+    open_sweep(base, GRID, tmp_path / "sweep")
+    write(0.5)
+    with pytest.raises(LabError, match="the data have changed since the sweep in"):
+        open_sweep(base, GRID, tmp_path / "sweep")
+    write(0.0)
+    open_sweep(base, GRID, tmp_path / "sweep")
 
 
 def test_the_command_leaves_the_best_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

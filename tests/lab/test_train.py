@@ -279,6 +279,20 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
     assert weights(run) == before
 
 
+@pytest.mark.parametrize("kept", [0, 1, -1])
+def test_a_run_does_not_go_on_where_evaluations_are_lost(kept: int, tmp_path: Path) -> None:
+    """A metrics.jsonl that was cut or emptied after the checkpoint: its curve would have a hole, or no end."""
+    train(SMALL, tmp_path)
+    metrics = RunFolder(tmp_path).metrics
+    lines = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text("".join(lines[:kept]))
+    with pytest.raises(LabError, match=r"metrics.jsonl lacks the evaluations of steps .* put the file back"):
+        train(SMALL, tmp_path, resume=True)
+    metrics.write_text("".join(lines))
+    train(SMALL, tmp_path, resume=True)
+    assert metrics.read_text() == "".join(lines)
+
+
 def test_a_corrupt_checkpoint_is_refused_and_left_alone(tmp_path: Path) -> None:
     train(replace(SMALL, steps=2), tmp_path)
     checkpoint = tmp_path / "checkpoint.pt"

@@ -62,6 +62,30 @@ def test_the_cache_changes_nothing(name, around):
     assert_same(run(name, False, around), run(name, True, around))
 
 
+@pytest.mark.parametrize("name", ["sox", "output-memory"])
+def test_a_diagnosis_after_a_step_is_of_the_new_weights(name):
+    """Within one autocast, whose copies of the weights before the step are still there."""
+
+    def figures(cache):
+        torch.manual_seed(0)
+        x = torch.randn(40, D)
+        data = fcco.data.Points(x, (x[:, 0] > 0.5).long())
+        objective = fcco.objectives.PartialAUC(nn.Sequential(nn.Linear(D, 16), nn.Tanh(), nn.Linear(16, 1)), data)
+        solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.5), recipe(name))
+        found = []
+        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=cache):
+            for batch in solver.loader(4, 8, steps_per_epoch=4):
+                solver.step(batch)
+                outputs = objective.model(x[:3]).detach()  # of the user's own
+                found += [outputs, solver.diagnose().value]
+                with torch.no_grad():
+                    objective.model[0].weight.mul_(0.9)
+                found.append(solver.diagnose().value)
+        return found
+
+    assert_same(figures(False), figures(True))
+
+
 def test_the_correction_is_taken_between_two_points():
     """Where the copies of one point served the other, g - g- would be zero and MSVR a moving average."""
     found = run("msvr-v2", True, "step")

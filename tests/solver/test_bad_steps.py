@@ -92,6 +92,8 @@ OUTER = {
     "too short": (lambda n, f: f[:2], ValueError, r"outer .*\(3,\).*got \(2,\)"),
     "list": (lambda n, f: f.tolist(), (TypeError, ValueError), "outer .*list"),
     "nothing": (forgets, (TypeError, ValueError), "outer .*NoneType"),
+    "complex": (lambda n, f: f + 1j, TypeError, "outer .*complex"),
+    "integers": (lambda n, f: f.long(), TypeError, "outer .*int64"),
     "nan": (nan_row(1), fcco.NonFiniteError, r"not finite for block {0}$"),
     "inf": (nan_row(1, -INF), fcco.NonFiniteError, r"not finite for block {0}$"),
     "error of its own": (raises(Mine("mine")), Mine, "mine"),

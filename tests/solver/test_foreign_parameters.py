@@ -73,6 +73,113 @@ def test_a_new_layer_of_the_objective():
     assert solver.t == 1
 
 
+def taken_out(optimizer, later):
+    optimizer.param_groups.clear()
+
+
+def put_in_its_place(optimizer, later):
+    """As many parameters as before."""
+    optimizer.param_groups[0]["params"] = [later]
+
+
+@pytest.mark.parametrize("capture", [False, True])
+@pytest.mark.parametrize("change", [taken_out, put_in_its_place])
+def test_parameters_taken_from_the_optimizer(change, capture, monkeypatch):
+    monkeypatch.setattr(_capture, "CAPTURING", {"cpu"})
+    later = nn.Parameter(torch.ones(2))
+    objective = Branch(later)
+    optimizer = torch.optim.SGD([objective.w], lr=0.01)
+    solver = fcco.Solver(objective, optimizer, fcco.msvr_v2(), capture=capture)
+    for _ in range(8):
+        step(solver)
+    change(optimizer, later)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="taken from the optimizer since the Solver was made: w; make another Sol"):
+            step(solver)
+    assert solver.t == 8
+
+
+def test_as_many_others_in_the_optimizer():
+    later = nn.Parameter(torch.ones(2))
+    objective = Branch(later)
+    optimizer = torch.optim.SGD([{"params": [objective.w]}, {"params": [nn.Parameter(torch.ones(2))]}], lr=0.01)
+    solver = fcco.Solver(objective, optimizer, fcco.sox())
+    step(solver)
+    optimizer.param_groups.pop()
+    optimizer.add_param_group({"params": [later]})
+    objective.switched_on = True
+    with pytest.raises(ValueError, match=r"does not have, of shapes \(2,\)"):
+        step(solver)
+
+
+@pytest.mark.parametrize("capture", [False, True])
+@pytest.mark.parametrize("when", ["before the Solver", "while it was no parameter of the optimizer"])
+def test_gradients_that_were_left(when, capture, monkeypatch):
+    """Every step would take them again: nobody clears the gradients of parameters that the solver does not have."""
+    monkeypatch.setattr(_capture, "CAPTURING", {"cpu"})
+    later = nn.Parameter(torch.ones(2))
+    objective = Branch(later)
+    optimizer = torch.optim.SGD([objective.w], lr=0.01)
+    if when == "before the Solver":
+        later.sum().backward()
+        optimizer.add_param_group({"params": [later]})
+    solver = fcco.Solver(objective, optimizer, fcco.sox(), capture=capture)
+    if when != "before the Solver":
+        objective.switched_on = True
+        step(solver)
+        objective.switched_on = False
+        optimizer.add_param_group({"params": [later]})
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"would take again: of shapes \(2,\); call optimizer.zero_grad\(\) first"):
+            step(solver)
+    optimizer.zero_grad()
+    for _ in range(8):
+        step(solver)
+    assert torch.equal(later, torch.ones(2))
+
+
+def test_the_seam_leaves_other_gradients_to_their_owner():
+    later = nn.Parameter(torch.ones(2))
+    objective = Branch(later)
+    optimizer = torch.optim.SGD([objective.w, later], lr=0.01)
+    solver = fcco.Solver(objective, optimizer, fcco.sox())
+    for _ in range(3):
+        later.sum().backward()
+        with solver.gradient([0, 2], torch.ones(2, 4, 2)):
+            optimizer.step()
+        optimizer.zero_grad()
+    torch.testing.assert_close(later.detach(), torch.full((2,), 0.97))
+
+
+def test_a_diagnosis_refuses_them_too():
+    later = nn.Parameter(torch.ones(2))
+    objective = Branch(later)
+
+    def full_pass():
+        yield torch.arange(3), torch.ones(3, 4, 2)
+
+    optimizer = torch.optim.SGD([objective.w, later], lr=0.01)
+    solver = fcco.Solver(objective, optimizer, fcco.sox(), full_pass=full_pass)
+    step(solver)
+    objective.switched_on = True
+    with pytest.raises(ValueError, match="does not have"):
+        solver.diagnose()
+    assert later.grad is None
+    objective.more = nn.Parameter(torch.ones(2))
+    with pytest.raises(ValueError, match=r"added, removed or replaced .*: more"):
+        solver.diagnose()
+
+
+@pytest.mark.parametrize("name", ["objective", "optimizer", "radius", "normalize", "keep"])
+def test_what_a_solver_is_made_of_is_fixed(name):
+    """Half of its parts would follow another one."""
+    objective = Branch(nn.Parameter(torch.zeros(2)))
+    solver = fcco.Solver(objective, torch.optim.SGD([objective.w], lr=0.01), fcco.sox())
+    with pytest.raises(AttributeError, match=f"^{name} of a Solver is fixed when it is made; make another Solver$"):
+        setattr(solver, name, None)
+    step(solver)
+
+
 def test_complex_parameters_are_refused_by_name():
     objective = Branch(nn.Parameter(torch.zeros(2)))
     objective.phase = nn.Parameter(torch.ones(2, dtype=torch.complex64))

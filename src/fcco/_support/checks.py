@@ -58,6 +58,8 @@ def positive_int(name: str, value: Any) -> int:
     """A whole number >= 1."""
     if whole(name, value) < 1:
         raise ValueError(f"{name} must be >= 1, got {value}")
+    if value >= 2**63:  # neither Python's iterators nor torch count so far, and they would say so much later
+        raise ValueError(f"{name} must be below 2^63, got {value}")
     return int(value)
 
 

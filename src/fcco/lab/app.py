@@ -57,6 +57,11 @@ COMMANDS: dict[str, Command] = {
 HANDED_ON: dict[str, str] = {"rates": "fcco.lab.commands:run_rates"}
 
 
+_TOO_LARGE = "this does not fit into the memory: take a smaller network, smaller images or smaller batches"
+#: How torch says so.
+_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "Storage size calculation overflowed")
+
+
 def run(argv: list[str]) -> int:
     """Run a command; returns the exit code: 2 for what the user can mend, 3 for a run that diverged, 128 + signal."""
     try:
@@ -81,6 +86,12 @@ def run(argv: list[str]) -> int:
         if not _is_checkpoint_error(error):
             raise
         return _fail(one_line(error), 2)
+    except MemoryError:
+        return _fail(_TOO_LARGE, 2)
+    except RuntimeError as error:
+        if not any(words in str(error) for words in _OUT_OF_MEMORY):
+            raise
+        return _fail(_TOO_LARGE, 2)
 
 
 def _is_checkpoint_error(error: Exception) -> bool:

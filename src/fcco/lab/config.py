@@ -13,6 +13,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import fcco
+from fcco._support import checks
 from fcco.lab.errors import LabError, in_words, nearest, pick
 from fcco.lab.texts import OBJECTIVES
 
@@ -196,6 +197,8 @@ class TrainConfig(DataConfig):
     """Seconds between checkpoints."""
 
 
+_LARGE = 2**1023  # whole numbers from here on are no floats
+
 #: What may change between a run and its resumption: none of it changes the numbers.
 FREE = frozenset({"checkpoint_seconds", "tensorboard"})
 
@@ -228,6 +231,8 @@ def check(config: TrainConfig) -> TrainConfig:
         _number(name, getattr(config, name), least=1)
     for name in ("eval_examples", "threads"):
         _number(name, getattr(config, name), least=0)
+    _at_most("threads", config.threads, 1024)
+    _at_most("image_size", config.image_size, 2**16)
     return config
 
 
@@ -257,8 +262,15 @@ def check_fit(config: FitConfig) -> FitConfig:
     for name in ("k", "batch_size", "image_size"):
         _number(name, getattr(config, name), least=1)
     _number("threads", config.threads, least=0)
+    _at_most("threads", config.threads, 1024)
+    _at_most("image_size", config.image_size, 2**16)
     _number("seed", config.seed, least=0)
     return config
+
+
+def _at_most(name: str, value: int | None, most: int) -> None:
+    if value is not None and value > most:
+        raise LabError(f"{flag(name)} must be at most {most}, got {value}")
 
 
 def _share(name: str, value: float, *, with_zero: bool = False) -> None:
@@ -308,7 +320,7 @@ def from_values(kind: type[Config], values: Mapping[str, Any], where: str) -> Co
         if name not in known:
             raise LabError(f"{where}: unknown setting {name!r}{nearest(name, known)}")
         if not _fits(value, hints[name]):
-            raise LabError(f"{where}: {name} must be {_named(hints[name])}, got {value!r}")
+            raise LabError(f"{where}: {name} must be {_named(hints[name])}, got {checks.shown(value)}")
     return kind(**{name: _as(hints[name], value) for name, value in values.items()})
 
 
@@ -343,7 +355,8 @@ def _fits_one(value: Any, kind: Any) -> bool:
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        return isinstance(value, float) or (is_whole and abs(value) < _LARGE)
     if kind is Path:
         return isinstance(value, str)
     return isinstance(value, kind)

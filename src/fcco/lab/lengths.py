@@ -9,6 +9,7 @@ from typing import final
 
 import fcco
 from fcco.lab.config import TrainConfig
+from fcco.lab.errors import LabError
 
 
 @final
@@ -34,7 +35,10 @@ def total_steps(config: TrainConfig, method: fcco.Method, steps_per_epoch: int, 
     if config.steps is not None:
         return config.steps
     if config.total_samples is None:
-        return max(1, round(config.epochs * steps_per_epoch))
+        steps = config.epochs * steps_per_epoch
+        if steps >= 2**63:
+            raise LabError(f"--epochs must be fewer, got {config.epochs:g}: 2^63 steps or more")
+        return max(1, round(steps))
     period = config.period
     extra = 0
     if method.finite_sum:

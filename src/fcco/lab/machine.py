@@ -18,9 +18,16 @@ def pick_device(name: str) -> torch.device:
             name = "cuda"
     try:
         device = torch.device(name)
+    except RuntimeError as error:
+        raise LabError(f"--device {name} is none: it must be auto, cpu, cuda, cuda:1 or the like") from error
+    if device.type == "meta":
+        raise LabError("--device meta cannot be used: tensors there have no values")
+    try:
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise LabError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from error
+        torch.get_device_module(device)
+    except (RuntimeError, AssertionError, ImportError) as error:
+        said = str(error).partition(". ")[0].splitlines()[0]
+        raise LabError(f"--device {name} cannot be used here: {said}") from error
     return device
 
 

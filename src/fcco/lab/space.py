@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -59,13 +60,23 @@ def _choices(values: Any, where: str, name: str) -> tuple[Any, ...] | Range:
     if isinstance(values, list) and values:
         for value in values:
             from_values(TrainConfig, {name: value}, where)
+            _check_finite(where, value)
         return tuple(tuple(value) if isinstance(value, list) else value for value in values)
     if isinstance(values, dict) and {"low", "high"} <= values.keys() <= {"low", "high", "log", "step"}:
         numbers = [values["low"], values["high"], values.get("step", 1)]
         if all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in numbers):
+            for number in numbers:
+                _check_finite(where, number)
             _check_range(where, values["low"], values["high"], values.get("step", 1), bool(values.get("log", False)))
             return Range(**values, whole=all(isinstance(number, int) for number in numbers))
     raise LabError(f"{where} must be a list of values, or {{low = ..., high = ..., log = true, step = ...}}")
+
+
+def _check_finite(where: str, value: Any) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise LabError(f"{where} must be finite, got {value}")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise LabError(f"{where} must be below 2^63, got {value}")
 
 
 def _check_range(where: str, low: float, high: float, step: float, log: bool) -> None:

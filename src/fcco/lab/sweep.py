@@ -23,6 +23,7 @@ from fcco.lab.console import Bar
 from fcco.lab.errors import Diverged, Interrupted, LabError, Pruned, StorageError, one_line, writing
 from fcco.lab.evaluate import Row
 from fcco.lab.journal import Journal
+from fcco.lab.loaded import load
 from fcco.lab.parts import Parts
 from fcco.lab.runs import read_json, write_json
 from fcco.lab.space import Range, Space, at, is_grid, points
@@ -80,9 +81,18 @@ def open_sweep(
         out.mkdir(parents=True, exist_ok=True)
     described = {"base": as_values(base), "space": _described(space), "metric": metric, "halving": halving}
     kept = out / "sweep.json"
-    if kept.exists() and read_json(kept) != json.loads(json.dumps(described)):
-        raise LabError(f"{out} holds another sweep; take another --out")
-    write_json(kept, described)
+    data = dict(load(base).sha256)
+    if kept.exists():
+        before = read_json(kept)
+        data_before = before.pop("data_sha256", data)  # older sweeps do not tell
+        if before != json.loads(json.dumps(described)):
+            raise LabError(f"{out} holds another sweep; take another --out")
+        if data_before != data:
+            raise LabError(
+                f"the data have changed since the sweep in {out} was begun: put the old files back, or take another "
+                "--out"
+            )
+    write_json(kept, described | {"data_sha256": data})
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
     if halving:

@@ -12,6 +12,7 @@ from typing import Any, final
 import torch
 
 import fcco
+from fcco._support import checks
 from fcco._support.signals import Signals
 from fcco.checkpoint import Stateful
 from fcco.data import Batch
@@ -228,7 +229,23 @@ class _Training:
         last_step = self.solver.t
         if last_step == 0:
             last_step = -1  # the evaluation before the first step comes again
+        self._check_rows()
         return self.folder.keep_rows(last_step)
+
+    def _check_rows(self) -> None:
+        """Refuse to go on where evaluations are gone: a checkpoint is written after those of its steps."""
+        taken = self.solver.t
+        if taken == 0:
+            return
+        due = {0, 1, *range(self.parts.eval_every, taken + 1, self.parts.eval_every)}
+        if taken == self.parts.total_steps:
+            due.add(taken)
+        lost = sorted(due - {row["step"] for row in read_rows(self.folder.metrics)})
+        if lost:
+            raise LabError(
+                f"{self.folder.metrics} lacks the evaluations of steps {checks.some(lost)}, which were made before the "
+                "checkpoint: put the file back, or begin a new run"
+            )
 
 
 def _deterministic(device: str) -> None:

@@ -53,6 +53,7 @@ class LearnedTemperature:
         checks.positive("minimum", self.minimum)
         if self.start <= self.minimum:
             raise ValueError(f"start must be above the minimum {self.minimum}, got {self.start}")
+        checks.flag("per_example", self.per_example)
 
 
 class GlobalContrastive(OutputObjective):
@@ -111,8 +112,8 @@ class GlobalContrastive(OutputObjective):
         check_data("GlobalContrastive", data, Examples)
         blocks = ExampleBlocks(data)
         super().__init__(model, blocks, dim=2, log_domain=True)
-        self.two_modal = two_modal
-        self.normalize = normalize
+        self.two_modal = checks.flag("two_modal", two_modal)
+        self.normalize = checks.flag("normalize", normalize)
         self.epsilon = checks.non_negative("epsilon", epsilon)
         self.temperature = temperature
         self.excess: nn.Parameter | None = None  # log(tau - minimum)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from fcco._support import checks
 from fcco._support.fused import fused
 from fcco._support.remembered import Remembered, Slot
 from fcco.data import Batch, TaskBlocks, Tasks
@@ -69,6 +70,7 @@ class MultiTaskAUC(OutputObjective):
         positive_fraction: float = 0.5,
     ) -> None:
         check_data("MultiTaskAUC", data, Tasks)
+        checks.flag("trained_centers", trained_centers)
         blocks = TaskBlocks(data, positive_fraction=positive_fraction)
         dim = 4
         if trained_centers:

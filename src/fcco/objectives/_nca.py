@@ -64,7 +64,7 @@ class NCA(OutputObjective):
         check_data("NCA", data, Examples)
         blocks = ExampleBlocks(data)
         super().__init__(model, blocks, dim=2, log_domain=True)
-        self.log_likelihood = log_likelihood
+        self.log_likelihood = checks.flag("log_likelihood", log_likelihood)
         self.register_table("labels", classes_of(data))
         self.register_scale(blocks.block_weight)
 

@@ -78,7 +78,7 @@ class PNormPush(AnchoredObjective):
         self.p = float(p)
         self.loss: Surrogate = loss_or_default("loss", loss, Logistic())
         checks.number("start", start)
-        if logarithm:
+        if checks.flag("logarithm", logarithm):
             self.register_threshold(start)
 
     def constants(self) -> dict[str, Any]:

@@ -41,6 +41,8 @@ def start_z(z0: float | Sequence[Tensor], parameters: Sequence[Tensor]) -> list[
     wanted = [tuple(p.shape) for p in parameters]
     if shapes != wanted:
         raise ValueError(f"z0 must have one tensor per parameter, of shapes {wanted}, got {shapes}")
+    if any(z.is_complex() for z in z0):
+        raise TypeError(f"z0 must hold real numbers, as the parameters do, got {', '.join(str(z.dtype) for z in z0)}")
     wrong = [place for place, z in enumerate(z0) if not bool(torch.isfinite(z).all())]
     if wrong:
         raise ValueError(f"z0 must be finite, got other values in tensors {checks.some(wrong)}")

@@ -173,6 +173,8 @@ class BlockTable:
             shape = (geometry.num_blocks, geometry.dim)
             if tuple(u.shape) != shape:
                 raise ValueError(f"u0 must have shape {shape}, got {tuple(u.shape)}")
+            if u.is_complex():
+                raise TypeError(f"u0 must hold real numbers, as g does, got {u.dtype}")
             wrong = (~torch.isfinite(u).all(1)).nonzero()[:, 0].tolist()
             if wrong:
                 raise ValueError(f"u0 must be finite in every row, got other values in rows {checks.some(wrong)}")

@@ -11,7 +11,7 @@ from fcco._support.parallel import sum_over_ranks, together
 from fcco.solver._blocks import BlockTable
 from fcco.solver._evaluator import Evaluator
 from fcco.solver._full_pass import AllData, FullPass
-from fcco.solver._gradients import clear, gradients
+from fcco.solver._gradients import gradients
 from fcco.solver._report import Diagnosis
 
 
@@ -26,10 +26,12 @@ def exact_figures(
     kept = [p.grad for p in evaluator.parameters]  # z of a plain estimator lies there
     try:
         with together("in a pass over all data"), evaluator.module_state.preserved():
+            evaluator.check_trained()
             g = everything.values()
             if gradient:
-                clear(evaluator.parameters)
+                evaluator.begin()
                 f = everything.gradient(g).f
+                evaluator.check_foreign_parameters()
             else:
                 f = everything.outer(g)
         if not gradient:

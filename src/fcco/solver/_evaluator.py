@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from operator import is_
 from typing import Any, final
 
 import torch
@@ -66,8 +67,8 @@ class Evaluator:
         self._tree = Tree(objective)
         self._optimizer = optimizer
         self._own = {id(p) for p in objective.parameters()}
-        self._optimized = -1  # how many parameters the optimizer had when it was last looked at
-        self._foreign: list[nn.Parameter] = []
+        self._optimized = _optimized_by(optimizer)  # as it was when it was last looked at
+        self._foreign = _foreign_parameters(self._own, self._optimized)
         self._marks: list[Any] = []
         self._forward_mode = objective.forward_mode  # False once an operation without it was met
         self._has_slope = has_slope(objective)
@@ -82,11 +83,12 @@ class Evaluator:
     # ------------------------------------------------------------------ what is trained
 
     def check_trained(self) -> None:
-        """Refuse parameters that were frozen, unfrozen, added or replaced since: z, w_{t-1} and the gradients are of
-        those before, and nobody would train a new one."""
+        """Refuse parameters that were frozen, unfrozen, added, replaced or taken from the optimizer since: z, w_{t-1}
+        and the gradients are of those before, and nobody would train a new one."""
         # FSDP puts other parameters in their place while it has gathered them.
         if not self._gathering and self._tree.has_changed():
             self._check_tree()
+        self._check_optimizer()
         changed = [p for p, trained in self._trained if p.requires_grad is not trained]
         if not changed:
             return
@@ -110,14 +112,40 @@ class Evaluator:
         self.module_state.renew(self.objective)
         self._tree = Tree(self.objective)
 
+    def _check_optimizer(self) -> None:
+        """Look at the optimizer's parameters again where they are others: refuse that where trained ones are gone."""
+        now = _optimized_by(self._optimizer)
+        if len(now) == len(self._optimized) and all(map(is_, now, self._optimized)):
+            return
+        left = {id(p) for p in now}
+        gone = [name for name, p in zip(self.names, self.parameters, strict=True) if id(p) not in left]
+        if gone:
+            raise ValueError(
+                f"parameters of the objective were taken from the optimizer since the Solver was made: "
+                f"{checks.some(gone)}; make another Solver"
+            )
+        self._optimized = now
+        self._foreign = _foreign_parameters(self._own, now)
+
+    def check_left_gradients(self) -> None:
+        """Refuse gradients of parameters that the optimizer trains beside the objective's: nobody clears them, and
+        every step would take them again."""
+        left = [p for p in self._foreign if p.grad is not None]
+        if left:
+            raise ValueError(
+                "the optimizer trains parameters that the objective does not have, and they have gradients, which "
+                f"every step would take again: of shapes {_shapes(left)}; call optimizer.zero_grad() first, or step by "
+                "solver.gradient(...) and clear them yourself"
+            )
+
     def begin(self) -> None:
         """Forget all gradients."""
         for p in self.parameters:
             p.grad = None
-        optimized = sum(len(group["params"]) for group in self._optimizer.param_groups)
-        if optimized != self._optimized:  # at first, and after add_param_group
-            self._foreign = _foreign_parameters(self._own, self._optimizer)
-            self._optimized = optimized
+        self.mark_foreign_parameters()
+
+    def mark_foreign_parameters(self) -> None:
+        """Remember which gradients the optimizer's other parameters have now."""
         self._marks = [_gradient_mark(p) for p in self._foreign]
 
     def check_foreign_parameters(self) -> None:
@@ -126,10 +154,9 @@ class Evaluator:
         reached = [p for p, mark in zip(self._foreign, self._marks, strict=True) if _gradient_mark(p) != mark]
         if reached:
             clear(reached)
-            shapes = ", ".join(str(tuple(p.shape)) for p in reached)
             raise ValueError(
-                f"inner or outer uses parameters that the objective does not have, of shapes {shapes}: make them "
-                "attributes of it (of fcco.objective: give them in parameters) before the Solver is made"
+                f"inner or outer uses parameters that the objective does not have, of shapes {_shapes(reached)}: make "
+                "them attributes of it (of fcco.objective: give them in parameters) before the Solver is made"
             )
 
     # ------------------------------------------------------------------ g and f
@@ -306,6 +333,8 @@ class Evaluator:
         if not isinstance(f, Tensor) or f.shape != index.shape:
             shape = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
             raise ValueError(f"outer must return shape {tuple(index.shape)} (one value per block), got {shape}")
+        if not f.is_floating_point():
+            raise TypeError(f"outer must return floating point numbers, got dtype {f.dtype}")
         return f
 
     def checked_inner(self, g: Any, index: Tensor) -> Tensor:
@@ -428,12 +457,21 @@ def _has_hooks(module: nn.Module) -> bool:
     )
 
 
-def _foreign_parameters(known: set[int], optimizer: Optimizer) -> list[nn.Parameter]:
-    """What the optimizer trains and is not among the known ones, by their ids."""
-    foreign = []
+def _optimized_by(optimizer: Optimizer) -> list[nn.Parameter]:
+    """Everything that the optimizer trains."""
+    found: list[nn.Parameter] = []
     for group in optimizer.param_groups:
-        foreign += [p for p in group["params"] if id(p) not in known]
-    return foreign
+        found += group["params"]
+    return found
+
+
+def _foreign_parameters(known: set[int], optimized: Sequence[nn.Parameter]) -> list[nn.Parameter]:
+    """What is not among the known ones, by their ids."""
+    return [p for p in optimized if id(p) not in known]
+
+
+def _shapes(parameters: Sequence[nn.Parameter]) -> str:
+    return ", ".join(str(tuple(p.shape)) for p in parameters)
 
 
 def _row_dtype(parameter: Tensor, logarithmic: bool) -> torch.dtype:

@@ -55,6 +55,7 @@ from fcco.solver._state import (
 from fcco.solver._transaction import Transaction
 
 STATE_VERSION = 2
+_FIXED = frozenset({"objective", "optimizer", "radius", "normalize", "keep", "parameters", "device", "randomness"})
 
 
 class NonFinite(StrEnum):
@@ -243,6 +244,12 @@ class Solver:
                 stacklevel=2,
             )
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Its parts have been told of these when it was made: another one would be followed by half.
+        if name in _FIXED and name in self.__dict__:
+            raise AttributeError(f"{name} of a Solver is fixed when it is made; make another Solver")
+        super().__setattr__(name, value)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
@@ -272,11 +279,12 @@ class Solver:
         if self._capture is not None and chunk is None:
             self._check_idle()
             self._evaluator.check_trained()
+            self._evaluator.check_left_gradients()
             check_rates(self.optimizer)
             report = self._capture.step((index, *data))
             if report is not None:
                 return report
-        with self._gradient((index, *data), chunk, stacklevel=5) as pending:
+        with self._gradient((index, *data), chunk, stacklevel=5, clears=True) as pending:
             if not pending.skipped:
                 self.optimizer.step()
         return pending.report
@@ -320,7 +328,10 @@ class Solver:
             self._nonfinite = nonfinite
 
     @contextmanager
-    def _gradient(self, data: tuple[Any, ...], chunk: int | None, stacklevel: int) -> Iterator[Pending]:
+    def _gradient(
+        self, data: tuple[Any, ...], chunk: int | None, stacklevel: int, *, clears: bool = False
+    ) -> Iterator[Pending]:
+        """The step but for the optimizer's; ``clears``: nobody else sees to the optimizer's other gradients."""
         self._check_idle()
         self._look()
         self._is_pending = True
@@ -329,7 +340,7 @@ class Solver:
             with uninterrupted(patience=1):
                 with Transaction() as transaction:
                     t = self._state.t + 1
-                    probed = self._estimate_or_skip(t, data, chunk, transaction)
+                    probed = self._estimate_or_skip(t, data, chunk, transaction, clears)
                     if probed is None:
                         yield Pending(True, report_of(self._state.counts(skipped=True)))
                         return
@@ -346,19 +357,22 @@ class Solver:
                 self._engine.after_step(self._state.t, stacklevel)
         finally:
             self._is_pending = False
+            torch.clear_autocast_cache()  # half-precision copies of w_t serve nobody once the weights have moved
 
     def _check_idle(self) -> None:
         if self._is_pending:
             raise RuntimeError("a step is pending: leave its `with solver.gradient(...)` block first")
 
     def _estimate_or_skip(
-        self, t: int, data: tuple[Any, ...], chunk: int | None, transaction: Transaction
+        self, t: int, data: tuple[Any, ...], chunk: int | None, transaction: Transaction, clears: bool
     ) -> Probed | None:
         """None where something is not finite and such steps are skipped: all is then as before, but for the counts."""
         meeting = self._evaluator.meeting
         meeting.set_out(t, self._engine.join)
         try:
             self._evaluator.check_trained()
+            if clears:
+                self._evaluator.check_left_gradients()
             check_rates(self.optimizer)
             data = tuple(as_batch(item) for item in data)
             before = self._begin(transaction)
@@ -632,6 +646,7 @@ class Solver:
             full_pass: the data to take them over; None: the solver's own.
             gradient: False: F and the tracking error alone, from one pass forward.
         """
+        torch.clear_autocast_cache()  # the weights may have moved since its half-precision copies were made
         return self._engine.diagnose(full_pass, self.z, gradient)
 
     def wait(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from .split import choose_test
 #: How tables of other programs write a missing number; words in a column of words.
 _GAPS = frozenset({"NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "Null", "null", "None", "none", "?", "-", "."})
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
+_WHOLE = re.compile(r"\s*[+-]?\d{1,4000}\s*", re.ASCII)
+_EXACT = 2**53  # whole numbers up to here are exact as floats
 
 
 class Table:
@@ -275,6 +278,8 @@ def check_classes(values: Array, where: str) -> None:
         odd = [row for row, value in enumerate(values.tolist()) if not isinstance(value, str)]
         if odd and is_missing(values[odd[0]]):
             raise DataError(f"{where} has no value in row {odd[0]}; leave such rows out")
+        if odd and isinstance(values[odd[0]], int):
+            raise DataError(f"{where} has whole numbers that 64 bits cannot hold, such as {values[odd[0]]}")
         place = f", got {values[odd[0]]!r} in row {odd[0]}" if odd else ""
         raise DataError(f"{where} must hold numbers or words in every row{place}")
 
@@ -327,16 +332,55 @@ def _from_pandas(path: Path, parquet: bool, words: Collection[str]) -> Table:
         raise
     except (ValueError, OSError, EOFError) as error:  # pandas' parser errors are ValueErrors
         raise DataError(f"{path.name} is truncated or damaged ({error})") from error
-    for place, name in enumerate(names):
-        if name in names[:place]:
-            raise DataError(f"{path.name} has the column {name!r} twice")
+    _check_names(path.name, names)
     columns = {}
     for place, name in enumerate(names):
         values = _plain(frame.iloc[:, place])
+        if values.dtype.kind == "f" and bool((np.abs(values) >= _EXACT).any()):
+            wholes = _wholes(pandas, path, parquet, place, name)
+            if wholes is not None:
+                values = wholes
         if not parquet and name not in words:
             values = _with_gaps(values, f"{path.name}: column {str(name)!r}")
         columns[str(name)] = values
     return Table(path.name, columns, {})
+
+
+def _check_names(table: str, names: Sequence[Any]) -> None:
+    """Refuse names that are there twice, also where blanks around them or the form of an accent tell them apart."""
+    seen: dict[str, Any] = {}
+    for name in names:
+        plain = unicodedata.normalize("NFC", str(name)).strip()
+        if plain in seen and name == seen[plain]:
+            raise DataError(f"{table} has the column {name!r} twice")
+        if plain in seen:
+            raise DataError(
+                f"{table} has the columns {seen[plain]!r} and {name!r}, which read alike: rename one of them"
+            )
+        seen[plain] = name
+
+
+def _wholes(pandas: Any, path: Path, parquet: bool, place: int, name: Any) -> Array | None:
+    """A column whose gaps have made pandas take it for floats, once more as whole numbers; None: it holds others."""
+    if parquet:
+        series = pandas.read_parquet(path, columns=[name], dtype_backend="numpy_nullable").iloc[:, 0]
+        values = series.to_list()
+        if not all(isinstance(value, int) or is_missing(value) for value in values):
+            return None
+        return np.array(values, dtype=object)
+    series = pandas.read_csv(
+        path, encoding="utf-8-sig", keep_default_na=False, index_col=False, dtype=str, usecols=[place]
+    ).iloc[:, 0]
+    texts = [str(value) for value in series.to_list()]
+    if not all(text == "" or _WHOLE.fullmatch(text) for text in texts):
+        return None
+    return np.array([_whole_or_gap(text) for text in texts], dtype=object)
+
+
+def _whole_or_gap(text: Any) -> int | None:
+    if isinstance(text, str) and _WHOLE.fullmatch(text):
+        return int(text)
+    return None
 
 
 def _with_gaps(values: Array, where: str) -> Array:
@@ -350,6 +394,9 @@ def _with_gaps(values: Array, where: str) -> Array:
     if len(odd) == len(texts):
         return values
     if all(text in _GAPS for text in odd):
+        wholes = [int(text) for text in texts if _WHOLE.fullmatch(text)]
+        if any(abs(whole) > _EXACT for whole in wholes) and len(wholes) + len(odd) == len(texts):
+            return np.array([_whole_or_gap(value) for value in values.tolist()], dtype=object)
         return np.array([_number_or_gap(value) for value in values.tolist()])
     first = next(text for text in odd if text not in _GAPS)
     if 2 * len(odd) < len(texts):
@@ -403,6 +450,8 @@ def _plain(series: object) -> Array:
     rows = values.tolist()
     if all(isinstance(row, str) for row in rows):
         return np.array(rows, dtype=np.str_)
+    if any(isinstance(row, int) and abs(row) > _EXACT for row in rows):
+        return values  # as Python's own numbers: floats would round them, or overflow
     if all(row is None or isinstance(row, bool | int | float) for row in rows):
         return np.array([np.nan if row is None else float(row) for row in rows])
     return values
