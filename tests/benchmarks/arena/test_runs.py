@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+import fcco
 from benchmarks.arena import chosen, figure, ours, plain, rivals, runs
 from benchmarks.arena.__main__ import MARKS, draw, into_page, matching
 from benchmarks.arena.network import Course, network, run_length
 from benchmarks.arena.problems import PROBLEMS, Problem, Split, make_split
 from benchmarks.arena.tables import Whole
 from benchmarks.kept import Kept, Row
+from fcco.fitting import Recipe
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -153,6 +156,16 @@ def test_gradient_methods_learn_something(method: str, split: Split, monkeypatch
     row = made.run(split, setting, 0)
     assert row["test"] > 2 * float(split.y_test.mean())
     assert row["examples"] >= 6000
+
+
+def test_a_fit_tells_its_trials_and_how_its_plain_model_does(split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = partial(fcco.fit, recipe=Recipe(epochs=2.0, least_examples=2000))
+    monkeypatch.setattr(fcco, "fit", short)
+    row = ours.run_fit(split, {}, 0)
+    values = {name: value for name, (_, _, value) in row["trials"].items()}
+    assert row["plain_valid"] == max(value for name, value in values.items() if name.startswith("plain"))
+    assert 0.0 < row["plain_test"] <= 1.0
+    assert json.loads(json.dumps(row)) == row
 
 
 def test_every_search_has_at_most_twelve_settings() -> None:
