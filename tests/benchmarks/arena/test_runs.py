@@ -120,6 +120,13 @@ def test_nobody_is_best_on_other_seeds(tmp_path: Path) -> None:
     assert "| p | AP | 0.5000 (3) | 0.9000 (1) |" in text
 
 
+def test_a_method_without_a_complete_search_has_no_column() -> None:
+    rows = [kept_row("plain", seed, 0.5, 0.5) for seed in range(3)] + [kept_row("begun", 0, 0.9, 0.9)]
+    text = chosen.overview(rows, {"p": "AP"}, ["plain", "begun"], {"p": {"plain": 1, "begun": 12}})
+    assert text.splitlines()[0] == "| problem | metric | plain |"
+    assert text.splitlines()[2] == "| p | AP | **0.5000** (3) |"
+
+
 def test_names_are_matched_by_their_beginnings() -> None:
     assert matching(["a9a-ap", "hiv"], ["a9a"]) == ["a9a-ap"]
     assert matching(["a9a-ap", "hiv"], []) == ["a9a-ap", "hiv"]
