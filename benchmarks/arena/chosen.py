@@ -170,28 +170,31 @@ def table(rows: Sequence[Row], shown: Mapping[str, str], methods: Sequence[str],
 
 
 def overview(rows: Sequence[Row], shown: Mapping[str, str], methods: Sequence[str], expected: Expected) -> str:
-    """Markdown: one line per problem, one column per method that has runs; the best mean is bold where all have the same seeds.
+    """Markdown: one line per problem, one column per method with a complete search; the best mean is bold where all have the same seeds.
 
     A plus or minus says that a method is better or worse than the tuned plain loss by two standard errors, paired over
     seeds; a bracket tells the number of seeds where it is below five.
     """
-    columns = [method for method in methods if any(row["method"] == method for row in rows)]
+    cells: dict[str, dict[str, Cell]] = {}
+    for name in shown:
+        found = {method: cell(rows, name, method, expected[name].get(method, 1)) for method in methods}
+        cells[name] = {method: own for method, own in found.items() if own.test}
+    columns = [method for method in methods if any(method in own for own in cells.values())]
     lines = ["| problem | metric | " + " | ".join(columns) + " |", "|---" * (len(columns) + 2) + "|"]
     for name, metric in shown.items():
-        cells = {method: cell(rows, name, method, expected[name].get(method, 1)) for method in columns}
-        means = {method: _mean(list(own.test.values())) for method, own in cells.items() if own.test}
-        if not means:
+        if not cells[name]:
             continue
-        texts = [_overview_text(method, cells, means) for method in columns]
+        texts = [_overview_text(method, cells[name]) for method in columns]
         lines.append(f"| {name} | {metric} | " + " | ".join(texts) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _overview_text(method: str, cells: Mapping[str, Cell], means: Mapping[str, float]) -> str:
-    if method not in means:
+def _overview_text(method: str, cells: Mapping[str, Cell]) -> str:
+    if method not in cells:
         return ""
+    means = {other: _mean(list(own.test.values())) for other, own in cells.items()}
     text = f"{means[method]:.4f}"
-    comparable = all(cells[other].test.keys() == cells[method].test.keys() for other in means)
+    comparable = all(own.test.keys() == cells[method].test.keys() for own in cells.values())
     if comparable and means[method] == max(means.values()):
         text = f"**{text}**"
     if method != AGAINST and AGAINST in cells:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import fcco
-from benchmarks.arena.network import Course, cosine, network, run_length
+from benchmarks.arena.network import Course, cosine, network, predict, run_length
 from benchmarks.arena.plain import SETTINGS, batch_size
 from benchmarks.arena.problems import Part, Problem, Split
 from benchmarks.arena.scoring import score
@@ -106,8 +106,10 @@ def fit_method(split: Split, seed: int) -> tuple[Tensor, Any]:
 
 
 def run_fit(split: Split, setting: Setting, seed: int) -> Row:
-    """``fcco.fit``: its model, and beside it the plain-loss model that was among its candidates."""
+    """``fcco.fit``: its model, and beside it the plain-loss model that was among its candidates, and its trials."""
     scores, result = fit_method(split, seed)
+    plain_model = network(split, seed)
+    plain_model.load_state_dict(result.plain_weights)
     return {
         "valid": score(split, result.predict(split.x_valid), "valid"),
         "test": score(split, scores),
@@ -115,4 +117,6 @@ def run_fit(split: Split, setting: Setting, seed: int) -> Row:
         "chosen": result.chosen,
         "chosen_setting": result.setting,
         "plain_valid": result.plain_value,
+        "plain_test": score(split, predict(plain_model, split.x_test)),
+        "trials": {trial["trial"]: [trial["setting"], trial["examples"], trial["value"]] for trial in result.trials},
     }

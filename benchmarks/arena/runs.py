@@ -57,6 +57,7 @@ def _fcco_version() -> str:
 
 METHODS: dict[str, Method] = {  # the cheap ones first
     "plain": Method(lambda problem: plain.SETTINGS, _plain_run),
+    "plain-0.01": Method(lambda problem: plain.FASTER, _plain_run),
     "LightGBM": Method(trees.lightgbm_settings, partial(trees.run, "lightgbm"), partial(trees.version_of, "lightgbm")),
     "XGBoost": Method(trees.xgboost_settings, partial(trees.run, "xgboost"), partial(trees.version_of, "xgboost")),
     "CatBoost": Method(trees.catboost_settings, partial(trees.run, "catboost"), partial(trees.version_of, "catboost")),

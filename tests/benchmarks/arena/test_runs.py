@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+import fcco
 from benchmarks.arena import chosen, figure, ours, plain, rivals, runs
 from benchmarks.arena.__main__ import MARKS, draw, into_page, matching
 from benchmarks.arena.network import Course, network, run_length
 from benchmarks.arena.problems import PROBLEMS, Problem, Split, make_split
 from benchmarks.arena.tables import Whole
 from benchmarks.kept import Kept, Row
+from fcco.fitting import Recipe
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -117,6 +120,13 @@ def test_nobody_is_best_on_other_seeds(tmp_path: Path) -> None:
     assert "| p | AP | 0.5000 (3) | 0.9000 (1) |" in text
 
 
+def test_a_method_without_a_complete_search_has_no_column() -> None:
+    rows = [kept_row("plain", seed, 0.5, 0.5) for seed in range(3)] + [kept_row("begun", 0, 0.9, 0.9)]
+    text = chosen.overview(rows, {"p": "AP"}, ["plain", "begun"], {"p": {"plain": 1, "begun": 12}})
+    assert text.splitlines()[0] == "| problem | metric | plain |"
+    assert text.splitlines()[2] == "| p | AP | **0.5000** (3) |"
+
+
 def test_names_are_matched_by_their_beginnings() -> None:
     assert matching(["a9a-ap", "hiv"], ["a9a"]) == ["a9a-ap"]
     assert matching(["a9a-ap", "hiv"], []) == ["a9a-ap", "hiv"]
@@ -153,6 +163,16 @@ def test_gradient_methods_learn_something(method: str, split: Split, monkeypatch
     row = made.run(split, setting, 0)
     assert row["test"] > 2 * float(split.y_test.mean())
     assert row["examples"] >= 6000
+
+
+def test_a_fit_tells_its_trials_and_how_its_plain_model_does(split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = partial(fcco.fit, recipe=Recipe(epochs=2.0, least_examples=2000))
+    monkeypatch.setattr(fcco, "fit", short)
+    row = ours.run_fit(split, {}, 0)
+    values = {name: value for name, (_, _, value) in row["trials"].items()}
+    assert row["plain_valid"] == max(value for name, value in values.items() if name.startswith("plain"))
+    assert 0.0 < row["plain_test"] <= 1.0
+    assert json.loads(json.dumps(row)) == row
 
 
 def test_every_search_has_at_most_twelve_settings() -> None:
