@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from benchmarks.figures.compare import Comparison, compare, verdict
 from benchmarks.figures.plan import FIGURE1, FREE, METHODS, V3_BY_N
 from benchmarks.figures.runs import Row
+from benchmarks.figures.small import FREE as FREE_SMALL
+from benchmarks.figures.small import FREE_FAMILIES
+from benchmarks.figures.small import PAYS as PAYS_SMALL
 from benchmarks.figures.studies import Progress, Study
 from fcco.lab.figure import short
 
@@ -110,23 +113,29 @@ def _stems() -> Iterator[Claim]:
 
 
 def _free() -> Iterator[Claim]:
-    for label in FREE:
-        if label == "sox":
-            continue
-        for x in ("samples", "oracle", "seconds"):
-            text = f"(ours) {label} is better than SOX at equal {x}, all freely tuned"
-            yield Claim(text, "cifar10", f"free/cifar10/{label}", "free/cifar10/sox", x=x)
+    for prefix, labels in (("free/cifar10", FREE), (f"{FREE_SMALL}/cifar10-pca64", FREE_FAMILIES)):
+        where = prefix.split("/")[1]
+        for label in labels:
+            if label == "sox":
+                continue
+            for x in ("samples", "oracle", "seconds"):
+                text = f"(ours) {label} is better than SOX at equal {x}, all freely tuned"
+                yield Claim(text, where, f"{prefix}/{label}", f"{prefix}/sox", x=x)
 
 
 def _pays(studies: Sequence[Study]) -> Iterator[Claim]:
-    panels = dict.fromkeys(study.panel for study in studies if study.figure == "pays")
-    for panel in panels:
-        for method in METHODS[1:]:
-            names = (f"pays/{panel}/{method}", f"pays/{panel}/sox")
+    panels = dict.fromkeys((s.figure, s.panel) for s in studies if s.figure in ("pays", PAYS_SMALL))
+    for figure, panel in panels:
+        prefix = f"{figure}/{panel}"
+        for method in ("sox nesterov", *METHODS[1:]):
+            names = (f"{prefix}/{method}", f"{prefix}/sox")
             yield Claim(f"(ours) {method} is better than SOX at equal samples", panel, *names)
             yield Claim(f"(ours) {method} is better than SOX at equal oracle calls", panel, *names, x="oracle")
-        names = (f"pays/{panel}/{V3_BY_N}", f"pays/{panel}/sox")
+        names = (f"{prefix}/{V3_BY_N}", f"{prefix}/sox")
         yield Claim("(ours) msvr-v3 is better than SOX (n per pass)", panel, *names, first_x="charged_n")
+        yield Claim("(ours) msvr-v3 is better than SOX (m n per pass)", panel, *names)
+        text = "(ours) msvr-v3 is better than SOX at equal oracle calls (n per pass)"
+        yield Claim(text, panel, *names, x="oracle", first_x="oracle_n")
 
 
 def claims_table(studies: Sequence[Study], progress: Progress) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from benchmarks.figures.grids import points_of
 from benchmarks.figures.runs import Run
 from benchmarks.figures.sets import SETS
+from benchmarks.figures.small import small_studies
 from benchmarks.figures.studies import Point, Rung, Study
 from fcco.lab.config import TrainConfig, recipe_arguments
 from fcco.lab.lengths import steps_within
@@ -42,6 +43,7 @@ def whole_plan() -> list[Study]:
         *_free(),
         *_generalisation(),
         *_pays(),
+        *small_studies(),
     ]
 
 
@@ -66,13 +68,6 @@ def _begins(name: str, prefix: str) -> bool:
         return False
     rest = name[len(prefix) :]
     return not rest[:1].isalnum() or not prefix[-1:].isalnum()
-
-
-def points_of(grid: Mapping[str, Sequence[object]]) -> tuple[Point, ...]:
-    """Every point of a grid."""
-    return tuple(
-        tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
-    )  # fmt: skip
 
 
 # ---------------------------------------------------------------------- runs
@@ -248,12 +243,6 @@ PAYS_GRID: dict[str, tuple[object, ...]] = {
     "beta": (0.1, 0.5, 0.9),
 }
 LATE_GRID: dict[str, tuple[object, ...]] = {**PAYS_GRID, "lr": (0.0003, 0.001, 0.003, 0.01, 0.03)}
-CONVEX_GRID: dict[str, tuple[object, ...]] = {
-    "lr": (0.003, 0.01, 0.03, 0.1),
-    "alpha": (0.003, 0.03, 0.3),
-    "beta": (0.003, 0.03, 0.3),
-}
-CONVEX_RUNGS = (Rung(1 / 4, 36), Rung(1.0, 8))
 
 
 def _pays() -> Iterator[Study]:
@@ -264,25 +253,6 @@ def _pays() -> Iterator[Study]:
         yield from _mlp_panel(f"cifar10, B2 = {b2}", "cifar10", 5, b2)
     yield from _mlp_panel("cifar10, large batches", "cifar10", 9, 1024)
     yield from _mlp_panel("cifar10, late, small lr", "cifar10", 5, 128, late=True)
-    yield from _convex()
-
-
-def _convex() -> Iterator[Study]:
-    """Linear scores in double precision: the distance to the optimum, which is known.
-
-    MSVR-v3 renews its reference every 500 steps; with n samples charged per pass all draw 1.15 million.
-    """
-    for method, steps in (("sox", 18_000), ("msvr-v1", 18_000), ("msvr-v2", 18_000), ("msvr-v3", 6_000)):
-        config = TrainConfig(
-            dataset="mnist-pca32", model="linear", method=method, blocks=2, samples=32, steps=steps, precision="fp64",
-            tensorboard=False,
-        )  # fmt: skip
-        label = method
-        if method == "msvr-v3":
-            config = replace(config, period=500)
-            label = V3_BY_N
-        base = Run(config, points=30)
-        yield Study(f"pays/linear scores/{label}", base, SEEDS[:3], points_of(CONVEX_GRID), CONVEX_RUNGS)
 
 
 def _mlp_panel(panel: str, dataset: str, blocks: int, samples: int, *, late: bool = False) -> Iterator[Study]:

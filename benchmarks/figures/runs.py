@@ -8,8 +8,9 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -176,11 +177,25 @@ def _warmed_up(run: Run) -> Mapping[str, Tensor]:
         run.config, method="sox", lr=run.warm_up_lr, alpha=0.5, beta=0.5, gamma=None, period=None, lag=None,
         schedule="constant", optimizer="sgd", nesterov=False, radius=None, steps=run.warm_up,
     )  # fmt: skip
+    return _after_steps(config)
+
+
+@lru_cache(maxsize=4)  # runs of a panel share few warm-ups: one per seed
+def _after_steps(config: TrainConfig) -> Mapping[str, Tensor]:
+    """The model after all steps of a run."""
+    assert config.steps is not None
     parts = build(config)
     batches = endless(parts)
-    for _ in range(run.warm_up):
+    for _ in range(config.steps):
         parts.solver.step(next(batches))
     return {name: value.detach().clone() for name, value in parts.model.state_dict().items()}
+
+
+def clock(device: torch.device) -> Callable[[], float]:
+    """What steps are timed by: on a CPU the time that this process had, whatever runs beside it."""
+    if device.type == "cpu":
+        return time.process_time
+    return time.perf_counter
 
 
 def endless(parts: Parts) -> Iterator[Batch]:
@@ -209,16 +224,17 @@ class _Training:
     def run(self) -> tuple[str, str]:
         """Train to the end, or to numbers that are not finite."""
         batches = endless(self._parts)
+        now = clock(self._parts.device)
         if self._draws:
             self._evaluate()
         try:
             for mark in self._marks:
-                began = time.perf_counter()
+                began = now()
                 while self._solver.t < mark:
                     self._solver.step(next(batches))
                     self._parts.scheduler.step()
                 self._wait()
-                self._seconds += time.perf_counter() - began
+                self._seconds += now() - began
                 self._evaluate()
                 if self.curve["f"][-1] is None:
                     return "diverged", f"F is not finite at step {self._solver.t}"

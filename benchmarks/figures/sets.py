@@ -16,6 +16,7 @@ class Set:
         size: height and width of an image; 0: a table.
         note: how it differs from the published set; "" where it does not.
         made_of: the set that it is derived from by `prepare`; None: it comes as it is.
+        components: of a derived set: whitened principal components of its n examples, the first ones of that set.
     """
 
     classes: int
@@ -23,6 +24,7 @@ class Set:
     size: int
     note: str = ""
     made_of: str | None = None
+    components: int = 0
 
 
 SETS = {
@@ -33,7 +35,13 @@ SETS = {
     "mnist": Set(10, 60_000, 28),
     "cifar100": Set(100, 25_000, 32, "part: first half of train"),
     "digits": Set(10, 1_442, 8, "scikit-learn's, for tests"),
-    "mnist-pca32": Set(10, 60_000, 0, "derived: 32 whitened principal components of MNIST", "mnist"),
+    "mnist-pca32": Set(
+        10, 6_000, 0, "derived: 32 whitened principal components of MNIST's first 6,000 images", "mnist", 32
+    ),
+    "cifar10-pca64": Set(10, 50_000, 0, "derived: 64 whitened principal components", "cifar10", 64),
+    "cifar100-pca64": Set(
+        100, 25_000, 0, "derived: 64 whitened principal components of the first half of train", "cifar100", 64
+    ),
 }
 
 
@@ -44,21 +52,22 @@ def prepare(folder: Path) -> list[Path]:
         if facts.made_of is None or not (folder / f"{facts.made_of}.npz").exists():
             continue
         target = folder / f"{name}.npz"
-        _whiten(folder / f"{facts.made_of}.npz", target, components=32)
+        _whiten(folder / f"{facts.made_of}.npz", target, facts)
         written.append(target)
     return written
 
 
-def _whiten(source: Path, target: Path, components: int) -> None:
+def _whiten(source: Path, target: Path, facts: Set) -> None:
     """Principal components with unit variance: a linear model's problem is then well conditioned."""
     import numpy as np
 
     with np.load(source) as arrays:
-        train = arrays["x_train"].reshape(len(arrays["x_train"]), -1).astype(np.float64)  # (N, F)
+        n = facts.train
+        train = arrays["x_train"][:n].reshape(n, -1).astype(np.float64)  # (N, F)
         test = arrays["x_test"].reshape(len(arrays["x_test"]), -1).astype(np.float64)
-        labels = {name: arrays[name] for name in ("y_train", "y_test")}
+        labels = {"y_train": arrays["y_train"][:n], "y_test": arrays["y_test"]}
     mean = train.mean(0)
     values, vectors = np.linalg.eigh(np.cov(train.T))  # ascending
-    turned = vectors[:, -components:] / np.sqrt(values[-components:])  # (F, components)
+    turned = vectors[:, -facts.components :] / np.sqrt(values[-facts.components :])  # (F, components)
     parts = {"x_train": ((train - mean) @ turned), "x_test": ((test - mean) @ turned)}
     np.savez(target, **{name: part.astype(np.float32) for name, part in parts.items()}, **labels)

@@ -15,7 +15,8 @@ from benchmarks.figures import __main__ as command
 from benchmarks.figures import pool as pools
 from benchmarks.figures.costs import Forecast, alone
 from benchmarks.figures.draw import draw_all
-from benchmarks.figures.plan import METHODS, points_of
+from benchmarks.figures.grids import points_of
+from benchmarks.figures.plan import METHODS
 from benchmarks.figures.pool import Pool, Setting
 from benchmarks.figures.runs import Run, carry_out
 from benchmarks.figures.store import Journal, read, settled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from benchmarks.figures import runs as runs_module
 from benchmarks.figures.runs import Run, carry_out, linear_optimum, macro_auroc, marks
 from benchmarks.figures.studies import Study
 from benchmarks.figures.timing import measure, read_times, with_alone_seconds
@@ -87,6 +89,19 @@ def test_every_method_starts_at_the_same_warmed_up_weights() -> None:
     assert rows[0]["curve"]["f"][0] == rows[1]["curve"]["f"][0]
     cold = carry_out(Run(replace(SMALL, lr=0.001, steps=2), points=2), "cpu")
     assert rows[0]["curve"]["f"][0] < 0.8 * cold["curve"]["f"][0]
+
+
+def test_a_warm_up_is_made_once_per_seed() -> None:
+    runs_module._after_steps.cache_clear()
+    for method, seed in (("sox", 0), ("msvr-v2", 0), ("msvr-v1", 1)):
+        config = replace(SMALL, method=method, lr=0.001, steps=2, seed=seed)
+        carry_out(Run(config, points=1, warm_up=3), "cpu")
+    assert runs_module._after_steps.cache_info().misses == 2
+
+
+def test_a_cpu_is_timed_by_what_the_process_had() -> None:
+    assert runs_module.clock(torch.device("cpu")) is time.process_time
+    assert runs_module.clock(torch.device("cuda")) is time.perf_counter
 
 
 def test_cross_entropy_learns() -> None:
