@@ -206,7 +206,7 @@ def test_classes_of_groups_want_one_column() -> None:
 
 def test_another_architecture_is_one_sentence(result: FitResult, tmp_path: Path) -> None:
     result.save(tmp_path)
-    with pytest.raises(ValueError, match="model must have the architecture of the one in .*size mismatch") as caught:
+    with pytest.raises(ValueError, match=r"model must have the architecture of the one in .*size mismatch") as caught:
         fcco.fitting.load_result(tmp_path, nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 1)))
     assert "\n" not in str(caught.value)
 

@@ -67,8 +67,8 @@ def _rare_lesson(found: rare.Found) -> str:
         return f"fcco.fit minus cross-entropy: {mean:+.3f}. One digit says little; --digits 10 gives an interval."
     ahead = sum(one.ap > other.ap for one, other in zip(found.fit, found.plain, strict=True))
     told = (
-        f"fcco.fit minus cross-entropy: {mean:+.3f}, 95 % interval {low:+.3f} to {high:+.3f} over digits; it is ahead on "
-        f"{ahead} of {len(found.fit)}. "
+        f"fcco.fit minus cross-entropy: {mean:+.3f}, 95 % interval {low:+.3f} to {high:+.3f} over digits; it is ahead "
+        f"on {ahead} of {len(found.fit)}. "
     )
     if low > 0:
         return told + "Naming the metric ranks the rare class better here than a tuned plain loss."
