@@ -37,7 +37,7 @@ myst_heading_anchors = 4
 
 # Notebooks are executed when the site is built, and again only where their code has changed.
 nb_execution_mode = "cache"
-nb_execution_timeout = 600
+nb_execution_timeout = 1800  # seconds for a cell; a busy machine takes many times what an idle one does
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 
