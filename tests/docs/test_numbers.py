@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -426,7 +425,7 @@ def mean(numbers: list[float]) -> float:
 
 
 def chosen_half(method: str, seeds: list[int], classes: list[int], **setting: float) -> float:
-    """AP on the half of the test images that chooses, mean over runs, by the better of the two batch-norm statistics."""
+    """AP on the half of the test images that chooses: mean over runs, the better of the two batch-norm statistics."""
     runs = [
         run
         for run in runs_of("cifar_rare/runs.jsonl")
@@ -467,7 +466,7 @@ def of_layouts() -> list[float]:
 
 
 def of_whole_runs() -> list[float]:
-    """F and AUROC at the end of the runs of ResNet18 that went all the way: reported seeds, and the baseline's tuning."""
+    """F and AUROC at the end of ResNet18's finished runs: the reported seeds, and the baseline's tuning."""
     ends: list[float] = []
     for name in ("figures/runs-cifar10.jsonl.xz", "figures/runs-cifar10-2.jsonl.xz"):
         for run in runs_of(name):
