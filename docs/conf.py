@@ -48,8 +48,8 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # attributes as a list: dataclasses have them as fields already
 autodoc_default_options = {
-    "exclude-members": "set_fit_request, set_score_request"
-}  # scikit-learn makes and describes them
+    "exclude-members": "extra_repr, set_fit_request, set_score_request"
+}  # torch and scikit-learn describe them
 autodoc_type_aliases = {"Schedule": "Schedule"}
 
 # What one sees
