@@ -9,9 +9,9 @@
 4. `fcco train` on a CSV with words, dates, missing values and few positives, `fcco predict` on new rows, `fcco report`,
    and what the command line says of itself.
 
-Whatever fails or warns is told, and the exit code is 1; so it is where all but installing takes more than five minutes of
-the processor. Prints what each took by the clock and of the processor: on a busy machine the clock counts the neighbours,
-too. Installing is timed by itself, since it depends on the network.
+Whatever fails or warns is told, and the exit code is 1; so it is where all but installing takes more than five minutes
+of the processor. Prints what each took by the clock and of the processor: on a busy machine the clock counts the
+neighbours, too. Installing is timed by itself, since it depends on the network.
 """
 
 from __future__ import annotations
