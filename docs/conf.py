@@ -37,7 +37,7 @@ myst_heading_anchors = 4
 
 # Notebooks are executed when the site is built, and again only where their code has changed.
 nb_execution_mode = "cache"
-nb_execution_timeout = 600
+nb_execution_timeout = 1800  # seconds for a cell; a busy machine takes many times what an idle one does
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 
@@ -48,8 +48,8 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # attributes as a list: dataclasses have them as fields already
 autodoc_default_options = {
-    "exclude-members": "set_fit_request, set_score_request"
-}  # scikit-learn makes and describes them
+    "exclude-members": "extra_repr, set_fit_request, set_score_request"
+}  # torch and scikit-learn describe them
 autodoc_type_aliases = {"Schedule": "Schedule"}
 
 # What one sees

@@ -37,8 +37,30 @@ def test_every_door_is_ten_lines_that_stand_alone(door, tmp_path, monkeypatch):
     exec(compile(block, str(README), "exec"), names)
     if door == "fcco.fit(":
         assert names["result"].value >= names["result"].plain_value - 0.05
-        assert names["scores"].shape == (1000,)
+        assert names["scores"].shape == (5000,)
     elif door == "fcco.losses":
         assert names["loss"].steps == len(names["loader"])
     else:
         assert names["solver"].t == len(names["loader"])
+
+
+def anchors(page):
+    """The names that headings can be linked by, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_link_leads_somewhere():
+    targets = re.findall(r"\]\((?!https?:)([^)]+)\)", README.read_text())
+    assert len(targets) > 15
+    for target in targets:
+        path, _, anchor = target.partition("#")
+        page = README
+        if path:
+            page = README.parent / path
+        assert page.is_file(), target
+        assert not anchor or anchor in anchors(page), target
+
+
+def test_it_is_short():
+    assert len(README.read_text().splitlines()) < 150

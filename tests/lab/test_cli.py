@@ -73,6 +73,8 @@ def line(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 2) -> str:
     (["train", "--method", "sox", "--amsgrad"], "--amsgrad is for adam and adaptive"),
     (["train", "--method", "sox", "--stages", "nowhere.toml"], "nowhere.toml"),
     (["predict", "nowhere", "new.csv"], "no run in nowhere"),
+    (["predict"], "missing: RUN, DATA; see `fcco predict --help`"),
+    (["predict", "run"], "missing: DATA; see"),
     (["train", "--method", "msvr-v2", "--steps", "0"], "--steps must be >= 1"),
     (["train", "--device", "quantum"], "--device quantum is none: it must be auto, cpu"),
     (["train", "--device", "gpu"], "--device gpu is none: it must be auto, cpu"),

@@ -200,6 +200,10 @@ def _unboxed(text: str) -> str:
     message = " ".join(parts[0]).split(" Got errors:")[0]
     if not message:
         message = "the command line could not be read"
+    missing = re.match(r"Missing from (fcco [\w-]+): ", message)
+    if missing is not None:
+        names = re.findall(r"(\S+) .*?\(required\)", message[missing.end() :])
+        return f"missing: {', '.join(names)}; see `{missing.group(1)} --help`"
     for part in parts:
         if part and part[0].startswith("Perhaps you meant"):
             return f"{message} (did you mean {part[1].split()[0]}?)"

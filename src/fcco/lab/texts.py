@@ -50,7 +50,7 @@ METHODS: dict[str, MethodText] = {
     ),
     "msvr-v2": MethodText(
         ("alpha", "beta", "gamma", "zeta"),
-        "Variance-reduced inner values and gradient: two forward and two backward passes. Goes with `--objective`.",
+        "Variance-reduced inner values and gradient: two passes each way. What `--objective` alone takes.",
     ),
     "msvr-v3": MethodText(
         ("alpha", "beta", "gamma", "period"), "MSVR-v2 with a full pass over the data now and then; the most exact."

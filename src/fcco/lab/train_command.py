@@ -52,9 +52,9 @@ class TrainCommand(TrainConfig):
 class PredictCommand:
     """Score new data by a trained model, and write a table of scores and probabilities."""
 
-    run: Annotated[Path, tyro.conf.Positional]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """The run's folder, as `fcco train` left it."""
-    data: Annotated[Path, tyro.conf.Positional]
+    data: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
     """A table with the training table's columns in any order (the target may be absent), a folder of images, or an
     .npz with an array x."""
     out: Path = Path("scores.csv")

@@ -276,7 +276,7 @@ def _suspicion(column: Column) -> str | None:
         return None
     if column.kind is Kind.STRING:
         if len(set(known.tolist())) == len(known):
-            return f"column {column.name!r} has a different string in every row, from which nothing can be learnt"
+            return f"column {column.name!r} has a different string in every row, so nothing can be learnt from it"
         return None
     if not column.whole:
         return None
