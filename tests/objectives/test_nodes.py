@@ -1,6 +1,7 @@
 """Nodes that stand for many small operations: values, gradients of both orders, forward mode."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -11,8 +12,15 @@ from fcco._support.logs import ZERO
 from fcco.data import Batch, Queries
 from fcco.objectives import NDCG, ListNet
 from fcco.objectives._class_moments import Classes, ClassMoments
-from fcco.objectives._query_pairs import ItemPairs, LogMeansOfExponentials, QuadraticMeans, members_of
-from fcco.objectives._similarities import LogMeanSimilarities, plain_similarities
+from fcco.objectives._query_pairs import (
+    ItemPairs,
+    LogMeansByQuery,
+    LogMeansOfExponentials,
+    QuadraticMeans,
+    QueryShares,
+    members_of,
+)
+from fcco.objectives._similarities import LogMeanSimilarities, exponent_dtype, plain_similarities
 
 
 def generator():
@@ -107,6 +115,53 @@ def test_similarities_are_the_literal_sums(two_modal, normalized):
     assert torch.allclose(similarities(two_modal, normalized)(outputs), wanted, rtol=1e-13)
     plain = plain_similarities(outputs, POSITION, log_weight(two_modal), 0.3, two_modal, normalized)
     assert torch.allclose(plain, wanted, rtol=1e-13)
+
+
+@pytest.mark.parametrize("two_modal", [True, False])
+def test_every_example_a_block_is_as_some_of_them(two_modal):
+    """Where own features are all features, products are shared."""
+    generator_ = generator()
+    weight = torch.rand(4, 4, generator=generator_, dtype=torch.float64).fill_diagonal_(0.0).log()
+    if not two_modal:
+        weight = weight.repeat(1, 2)
+    factor = torch.rand(4, 2, generator=generator_, dtype=torch.float64)
+    whole = normal(4, 2, 3).requires_grad_()
+    in_parts = whole.detach().clone().requires_grad_()
+    g = LogMeanSimilarities.apply(whole, torch.arange(4), weight, 0.3, two_modal, True)
+    (factor * g).sum().backward()
+    for some in (torch.tensor([0, 2]), torch.tensor([3, 1])):
+        part = LogMeanSimilarities.apply(in_parts, some, weight[some], 0.3, two_modal, True)
+        assert torch.allclose(part, g[some], rtol=1e-13)
+        (factor[some] * part).sum().backward()
+    assert torch.allclose(whole.grad, in_parts.grad, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("tau", [0.2, 0.5])
+@pytest.mark.parametrize("two_modal", [True, False])
+def test_exponents_in_single_precision_keep_six_digits(two_modal, tau):
+    exact = normal(64, 2, 16).float().double().requires_grad_()
+    single = exact.detach().float().requires_grad_()
+    place = torch.arange(64)
+    found = []
+    for outputs in (exact, single):
+        dtype = exponent_dtype(outputs, tau, normalized=True)
+        assert dtype == outputs.dtype
+        weight = torch.where(place != place.unsqueeze(1), -math.log(63.0), -torch.inf).to(dtype)
+        if not two_modal:
+            weight = weight.repeat(1, 2)
+        g = LogMeanSimilarities.apply(outputs, place, weight, tau, two_modal, True)
+        assert g.dtype == torch.float64
+        g.sum().backward()
+        found.append(g.detach())
+    assert (found[0] - found[1]).abs().max() < 1e-6
+    assert (single.grad - exact.grad).norm() < 1e-6 * exact.grad.norm()
+
+
+def test_exponents_are_in_double_precision_where_they_may_be_large():
+    outputs = torch.zeros(4, 2, 3)
+    assert exponent_dtype(outputs, 0.1, normalized=True) == torch.float64
+    assert exponent_dtype(outputs, 0.5, normalized=False) == torch.float64
+    assert exponent_dtype(outputs.bfloat16(), 0.5, normalized=True) == torch.float64
 
 
 def test_nobody_to_compare_with_is_log_zero_with_gradient_zero():
@@ -208,6 +263,44 @@ def exponentials():
     return lambda h: LogMeansOfExponentials.apply(h, made)
 
 
+SHARES = QueryShares(
+    own=OWN,
+    group=QUERY,
+    row=QUERY[OWN],
+    of_own=torch.tensor([0.25, 0.5, 1.0], dtype=torch.float64),
+    of_other=torch.tensor([0.375, 0.5, 0.0], dtype=torch.float64),
+    num_queries=3,
+)
+
+
+def means_by_query(h):
+    return LogMeansByQuery.apply(h, SHARES)
+
+
+def literal_means_by_query(h):
+    rows = []
+    for block, own in enumerate(OWN.tolist()):
+        others = [k for k in range(6) if QUERY[k] == QUERY[own] and k != own]
+        total = SHARES.of_own[block] + sum(SHARES.of_other[block] * (h[k] - h[own]).exp() for k in others)
+        rows.append(total.log())
+    return torch.stack(rows).unsqueeze(1)
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_means_by_query_are_the_literal_sums(scale):
+    h = scale * normal(6)
+    assert torch.allclose(means_by_query(h), literal_means_by_query(h), rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_derivatives_by_query_are_those_of_the_literal_sums(scale):
+    found = (scale * normal(6)).requires_grad_()
+    wanted = found.detach().clone().requires_grad_()
+    means_by_query(found).sum().backward()
+    literal_means_by_query(wanted).sum().backward()
+    assert torch.allclose(found.grad, wanted.grad, rtol=1e-12, atol=1e-13)
+
+
 @pytest.mark.parametrize("hinge", [True, False])
 def test_quadratic_means_are_the_literal_sums(hinge):
     h = normal(6)
@@ -251,6 +344,7 @@ CASES = {
     "squared hinge": (quadratic(True), normal(6)),
     "square": (quadratic(False), normal(6)),
     "exponentials": (exponentials(), normal(6)),
+    "exponentials by query": (means_by_query, normal(6)),
 }
 
 

@@ -145,7 +145,7 @@ def own_position(batch: Batch, index: Tensor, item: Tensor) -> Tensor:
     if block_pos.shape != index.shape:
         raise ValueError(f"batch.block_pos must have shape {tuple(index.shape)}, got {tuple(block_pos.shape)}")
     # On an accelerator reading the answer would make it wait.
-    if block_pos.device.type == "cpu" and not torch.equal(batch.id[block_pos], item):
+    if block_pos.is_cpu and not torch.equal(batch.id.index_select(0, block_pos), item):
         wrong = index[batch.id[block_pos] != item].tolist()
         raise ValueError(f"batch.block_pos must point at each block's own example, not so for {checks.some(wrong)}")
     return block_pos

@@ -19,7 +19,7 @@ from fcco.objectives._anchored import own_position
 from fcco.objectives._base import OutputObjective, called, check_data
 from fcco.objectives._means import log_shares
 from fcco.objectives._precision import like_parameters, to_float64
-from fcco.objectives._similarities import LogMeanSimilarities, plain_similarities
+from fcco.objectives._similarities import LogMeanSimilarities, exponent_dtype, plain_similarities
 
 if TYPE_CHECKING:
     from fcco.memory._table import OutputTable
@@ -178,19 +178,22 @@ class GlobalContrastive(OutputObjective):
         if outputs.dim() != 3 or outputs.shape[:2] != (len(batch), 2):
             raise ValueError(f"the features must have shape ({len(batch)}, 2, d), got {tuple(outputs.shape)}")
         position = own_position(batch, index, index)  # (B,)
-        source = (index, batch.id, batch.weight, batch.serves)
-        log_weight = self._log_weight.get(source, lambda: self._log_weight_of(index, batch))
         tau = self.tau(index)
+        dtype = exact_dtype(outputs.device)
+        if not isinstance(tau, Tensor):
+            dtype = exponent_dtype(outputs, tau, self.normalize)
+        source = (index, batch.id, batch.weight, batch.serves, dtype)
+        log_weight = self._log_weight.get(source, lambda: self._log_weight_of(index, batch, dtype))
         if not isinstance(tau, Tensor):
             return fused(LogMeanSimilarities, outputs, position, log_weight, tau, self.two_modal, self.normalize)
         if tau.dim() == 2:
             tau = tau.t().unsqueeze(2)  # (2, B, 1)
         return plain_similarities(outputs, position, log_weight, tau, self.two_modal, self.normalize)
 
-    def _log_weight_of(self, index: Tensor, batch: Batch) -> Tensor:
+    def _log_weight_of(self, index: Tensor, batch: Batch, dtype: torch.dtype) -> Tensor:
         """log of what the examples count as negatives of each block, -inf: not at all; (B, K) or (B, 2 K)."""
         others = served(batch.id != index.unsqueeze(1), batch)  # (B, K)
-        log_weight = log_shares(others, batch.weight, exact_dtype(batch.id.device), index, "other examples")
+        log_weight = log_shares(others, batch.weight, dtype, index, "other examples")
         if self.two_modal:
             return log_weight
         return (log_weight - math.log(2.0)).repeat(1, 2)  # both views of each are negatives

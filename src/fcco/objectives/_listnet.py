@@ -8,20 +8,19 @@ import torch
 from torch import Tensor, nn
 
 from fcco._support.fused import fused
+from fcco._support.remembered import Remembered
 from fcco.data import Batch, Queries
 from fcco.data._draws import exact_dtype
 from fcco.objectives._anchored import own_position
 from fcco.objectives._base import scores
 from fcco.objectives._means import check_not_empty, log_mean_exp_over
-from fcco.objectives._precision import to_float64
 from fcco.objectives._queries import QueryObjective
-from fcco.objectives._query_pairs import LogMeansOfExponentials
+from fcco.objectives._query_pairs import BatchPattern, LogMeansByQuery, LogMeansOfExponentials, QueryShares
 
 if TYPE_CHECKING:
     from fcco.memory._table import OutputTable
     from fcco.memory.forms import Form
 
-FEW = 64  # places for pairs, over the items of a batch
 MANY = 2**24  # pairs: in double precision a few of these matrices fill a gigabyte
 
 
@@ -66,6 +65,7 @@ class ListNet(QueryObjective):
     ) -> None:
         super().__init__(model, data, relevant_only=relevant_only, log_domain=True, block_weight=block_weight)
         self.relevant_only = relevant_only
+        self._shares: Remembered[QueryShares | None] = Remembered()
         item = self.blocks.block_item
         weight = self.item_weight()  # (n,)
         if self.given_weight is None:
@@ -80,14 +80,12 @@ class ListNet(QueryObjective):
         return {"block_weight": self.weight_constant(), "relevant_only": self.relevant_only}
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        most = None
-        if batch.weight is None:
-            most = FEW * len(batch)  # beyond that one sum per query takes less
-        pairs = self.pairs_by_query(index, batch, exact_dtype(outputs.device), most)
+        shares = self._shares_by_query(index, outputs, batch)
+        if shares is not None:
+            return fused(LogMeansByQuery, scores(outputs, batch), shares)
+        pairs = self.pairs_by_query(index, batch, exact_dtype(outputs.device))
         if pairs is not None:
             return fused(LogMeansOfExponentials, scores(outputs, batch), pairs)
-        if self._pays_by_query(index, batch):
-            return self._by_query(index, outputs, batch).unsqueeze(1)
         x, entering, weight = self.pairs(index, outputs, batch)
         return log_mean_exp_over(x.unsqueeze(1), entering, weight, index, "items")
 
@@ -108,35 +106,40 @@ class ListNet(QueryObjective):
             return None
         return ListForm(self, QueryExponentials(self.blocks, table.device), table)
 
-    def _pays_by_query(self, index: Tensor, batch: Batch) -> bool:
-        """Whether one sum per query will do, and is worth it."""
+    def _shares_by_query(self, index: Tensor, outputs: Tensor, batch: Batch) -> QueryShares | None:
+        """What one sum per query needs; None: it will not do, or does not pay."""
         if batch.weight is not None or batch.serves is not None:
-            return False
+            return None
         # An accelerator has to wait for it and adds in any order: only where the pairs would fill its memory.
-        if batch.id.device.type != "cpu" and index.shape[0] * len(batch) <= MANY:
-            return False
-        return int(batch.id.unique().numel()) == len(batch)
+        if not batch.id.is_cpu and index.shape[0] * len(batch) <= MANY:
+            return None
+        dtype = exact_dtype(outputs.device)
+        source = (index, batch.id, batch.block_pos, self.item_query, self.block_item, dtype)
+        return self._shares.get(source, lambda: self._shares_of(index, batch, dtype))
 
-    def _by_query(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        """The same in O(K) where every item is there once and serves all blocks: one sum per query, less the item's
-        own.
-
-        That difference loses nothing: the item itself, which is added again, is no smaller than what was taken off.
-        """
-        h = to_float64(scores(outputs, batch))
-        own = own_position(batch, index, self.block_item[index])
-        _, place, count = self.item_query[batch.id].unique(return_inverse=True, return_counts=True)
-        top = h.new_full(count.shape, -torch.inf).scatter_reduce(0, place, h.detach(), "amax")
-        mass = (h - top[place]).exp()  # (K,), at most 1, and 1 for the highest of each query
-        query = place[own]  # (B,)
-        others = count[query] - 1
-        size = self.block_count[index].to(h.dtype)
+    def _shares_of(self, index: Tensor, batch: Batch, dtype: torch.dtype) -> QueryShares | None:
+        own = own_position(batch, index, self.block_item.index_select(0, index))
+        # An item that stands in the batch twice is still no other.
+        if int(batch.id.unique().numel()) < len(batch):
+            return None
+        query = self.item_query.index_select(0, batch.id)  # (K,)
+        size = self.block_count.index_select(0, index)  # (B,)
+        pattern = self._pattern.last
+        if pattern is not None and query.is_cpu and pattern.fits(query, size, own, dtype):
+            known: QueryShares = pattern.layout
+            return known
+        found, group, count = query.unique(return_inverse=True, return_counts=True)
+        own = own.clone()  # the user may write to what the batch holds
+        row = group.index_select(0, own)  # (B,)
+        others = count.index_select(0, row) - 1
         check_not_empty(torch.where(size == 1, 1, others), index, "other items of its query")
         # As with_own has it: the own item counts 1/N_q, the others present share what is left.
-        share = (size - 1) / (size * others.clamp(min=1))
-        rest = (torch.zeros_like(top).index_add(0, place, mass)[query] - mass[own]).clamp(min=0)
-        log_g: Tensor = (mass[own] / size + share * rest).log() + top[query] - h[own]
-        return log_g
+        exact = size.to(dtype)
+        of_other = (exact - 1) / (exact * others.clamp(min=1))
+        shares = QueryShares(own, group, row, exact.reciprocal(), of_other, found.shape[0])
+        if query.is_cpu and not torch.is_inference_mode_enabled():
+            self._pattern.last = BatchPattern.of(query, size, own, dtype, shares)
+        return shares
 
 
 def top_one(relevance: Tensor, query: Tensor, weight: Tensor | None = None) -> Tensor:

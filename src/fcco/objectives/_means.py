@@ -73,10 +73,10 @@ def log_shares(mask: Tensor, weight: Tensor | None, dtype: torch.dtype, index: T
     if weight is None:
         count = mask.sum(1)
         check_not_empty(count.expand(index.shape[0]), index, what)
-        log_weight = torch.zeros_like(mask, dtype=dtype) - count.to(dtype).log().unsqueeze(1)
+        log_weight = count.to(dtype).log().neg().unsqueeze(1)
     else:
         log_weight = weight.to(dtype).log()  # -inf where an example counts nothing
-    return log_weight.masked_fill(~mask, -torch.inf)
+    return torch.where(mask, log_weight, -torch.inf)
 
 
 class LogSumExp(torch.autograd.Function):

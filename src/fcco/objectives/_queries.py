@@ -115,24 +115,28 @@ class QueryObjective(OutputObjective):
         return self._pairs.get(source, lambda: self._pairs_of(index, batch, dtype, room))
 
     def _pairs_of(self, index: Tensor, batch: Batch, dtype: torch.dtype, most: int) -> ItemPairs | None:
-        item = self.block_item[index]
+        item_query = self.item_query
+        item = self.block_item.index_select(0, index)
         own = own_position(batch, index, item)
         # An item that stands in the batch twice is still no other: told by id, over all pairs.
         if batch.weight is None and int(batch.id.unique().numel()) < len(batch):
             return None
-        query = self.item_query[batch.id]  # (K,)
-        size = self.block_count[index]  # (B,)
+        query = item_query.index_select(0, batch.id)  # (K,)
+        size = self.block_count.index_select(0, index)  # (B,)
         pattern = self._pattern.last
         if pattern is not None and batch.weight is None and pattern.fits(query, size, own, dtype):
-            return pattern.pairs
-        found = members_of(query, self.item_query[item], own, most)
+            known: ItemPairs = pattern.layout
+            return known
+        found = members_of(query, item_query.index_select(0, item), own, most)
         if found is None:
             return None
         if batch.weight is None:
             pairs = ItemPairs(own, found.place, self._equal_weight(index, size, own, found, dtype))
             # Lengths that differ hardly come again; and what is made in inference mode cannot serve a graph.
             if found.real is None and not torch.is_inference_mode_enabled():
-                self._pattern.last = BatchPattern.of(query, size, pairs)
+                # A copy: the user may write to what the batch holds.
+                pairs = pairs._replace(own=own.clone())
+                self._pattern.last = BatchPattern.of(query, size, pairs.own, dtype, pairs)
             return pairs
         weight = batch.weight.to(dtype)
         if weight.dim() == 1:

@@ -44,43 +44,66 @@ class Members(NamedTuple):
     shortest: int
 
 
+class QueryShares(NamedTuple):
+    """How much the items of its query count in the mean of each block, where all of them but its own count alike.
+
+    Args:
+        own: (B,) where the block's own item stands in the batch.
+        group: (K,) which of the batch's Q queries each item is of.
+        row: (B,) which of them the block is of.
+        of_own: (B,) how much its own item counts.
+        of_other: (B,) how much each other one does.
+        num_queries: Q.
+    """
+
+    own: Tensor
+    group: Tensor
+    row: Tensor
+    of_own: Tensor
+    of_other: Tensor
+    num_queries: int
+
+
 class BatchPattern(NamedTuple):
-    """Which items of a batch belong together, whatever their queries are, and the pairs that follow from it.
+    """Which items of a batch belong together, whatever their queries are, and the layout that follows from it.
 
     Batches made of whole queries of one length have the same pattern again and again, and to see that takes a fraction
-    of the time of laying out their pairs.
+    of the time of laying them out.
 
     Args:
         group: (K,) which of the batch's queries each item is of.
         example: (Q,) where an item of each query stands.
         size: (B,) how many items the query of each block has in the data.
-        pairs: what follows.
+        own: (B,) where the block's own item stands.
+        dtype: of the layout's weights.
+        layout: what follows: :class:`ItemPairs`, or :class:`QueryShares` of an objective that asks for those.
     """
 
     group: Tensor
     example: Tensor
     size: Tensor
-    pairs: ItemPairs
+    own: Tensor
+    dtype: torch.dtype
+    layout: Any
 
     @classmethod
-    def of(cls, query: Tensor, size: Tensor, pairs: ItemPairs) -> BatchPattern:
+    def of(cls, query: Tensor, size: Tensor, own: Tensor, dtype: torch.dtype, layout: Any) -> BatchPattern:
         """The pattern of a batch with items of the queries (K,)."""
         values, group = query.unique(return_inverse=True)
         number = torch.arange(query.shape[0], device=query.device)
         example = torch.empty_like(values).scatter_(0, group, number)
-        # Copies: the user may write to what the batch holds.
-        return cls(group, example, size, pairs._replace(own=pairs.own.clone()))
+        return cls(group, example, size, own, dtype, layout)
 
     def fits(self, query: Tensor, size: Tensor, own: Tensor, dtype: torch.dtype) -> bool:
         """Whether another batch has it: its items' queries (K,), its blocks' sizes and own items (B,)."""
-        if self.pairs.weight.dtype != dtype or query.shape != self.group.shape:
+        if self.dtype != dtype or query.shape != self.group.shape:
             return False
-        if not (torch.equal(own, self.pairs.own) and torch.equal(size, self.size)):
+        if not (torch.equal(own, self.own) and torch.equal(size, self.size)):
             return False
         queries = query.index_select(0, self.example)  # (Q,)
         if not torch.equal(query, queries.index_select(0, self.group)):
             return False
-        return int(queries.unique().numel()) == queries.numel()
+        return len(set(queries.tolist())) == queries.shape[0]
 
 
 def members_of(query: Tensor, wanted: Tensor, own: Tensor, most: int) -> Members | None:
@@ -175,6 +198,57 @@ class LogMeansOfExponentials(torch.autograd.Function):
         return change
 
 
+class LogMeansByQuery(torch.autograd.Function):
+    """The same where the items of a query but the block's own count alike: (B, 1) from one sum per query, less the own
+    exponential.
+
+    That difference loses nothing: the own exponential, which is added again, is no smaller than what was taken off.
+
+    Args:
+        h: (K,) scores; their exponentials are taken in double precision.
+        shares: how much each item counts, in double precision.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, shares: QueryShares) -> Tensor:
+        exact = h.to(shares.of_own.dtype)
+        top = exact.new_full((shares.num_queries,), -torch.inf).scatter_reduce_(0, shares.group, exact, "amax")  # (Q,)
+        mass = exact.sub(top.index_select(0, shares.group)).exp_()  # (K,), 1 for the highest of each query
+        of_query = mass.new_zeros(shares.num_queries).index_add_(0, shares.group, mass).index_select(0, shares.row)
+        of_own = mass.index_select(0, shares.own)  # (B,)
+        rest = (of_query - of_own).clamp_(min=0.0)
+        total = torch.addcmul(shares.of_own * of_own, shares.of_other, rest)  # (B,)
+        ctx.save_for_backward(h)  # the one input that a second derivative goes back to
+        ctx.shares = shares
+        ctx.mass = mass
+        ctx.of_query = of_query
+        ctx.of_other = shares.of_other / total
+        above = top.index_select(0, shares.row).sub_(exact.index_select(0, shares.own))
+        return total.log_().add_(above).unsqueeze(1)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        (h,) = ctx.saved_tensors
+        if torch.is_grad_enabled():  # this derivative will be differentiated itself
+            return *derivative_again(_plain_log_means_by_query, (h,), (ctx.shares,), slope), None
+        shares = ctx.shares
+        each = slope.squeeze(1) * ctx.of_other  # (B,)
+        by_query = each.new_zeros(shares.num_queries).index_add_(0, shares.row, each)
+        of_h = ctx.mass * by_query.index_select(0, shares.group)  # (K,)
+        # What the own item adds to g is a constant.
+        of_h.index_add_(0, shares.own, each * ctx.of_query, alpha=-1)
+        return of_h.to(h.dtype), None
+
+    @staticmethod
+    def jvp(ctx: Any, h: Tensor, *_: None) -> Tensor:
+        shares = ctx.shares
+        moved = ctx.mass * h
+        by_query = moved.new_zeros(shares.num_queries).index_add_(0, shares.group, moved)
+        apart = by_query.index_select(0, shares.row) - ctx.of_query * h.index_select(0, shares.own)  # (B,)
+        change: Tensor = (ctx.of_other * apart).unsqueeze(1)
+        return change
+
+
 def _differences(h: Tensor, pairs: ItemPairs) -> Tensor:
     """h_l - h_i: (B, L), a tensor of its own."""
     member = pairs.member
@@ -197,3 +271,14 @@ def _plain_quadratic_means(h: Tensor, pairs: ItemPairs, margin: float, scale: fl
 def _plain_log_means(h: Tensor, pairs: ItemPairs) -> Tensor:
     differences = _differences(h.to(pairs.weight.dtype), pairs)
     return (differences + pairs.weight).logsumexp(1, keepdim=True)
+
+
+def _plain_log_means_by_query(h: Tensor, shares: QueryShares) -> Tensor:
+    exact = h.to(shares.of_own.dtype)
+    with torch.no_grad():
+        top = exact.new_full((shares.num_queries,), -torch.inf).scatter_reduce(0, shares.group, exact, "amax")
+    mass = (exact - top[shares.group]).exp()
+    of_query = mass.new_zeros(shares.num_queries).index_add(0, shares.group, mass)[shares.row]
+    of_own = mass[shares.own]
+    total = shares.of_own * of_own + shares.of_other * (of_query - of_own)
+    return (total.log() + top[shares.row] - exact[shares.own]).unsqueeze(1)

@@ -45,7 +45,7 @@ def gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
 
 def all_finite(tensors: list[Tensor]) -> bool:
     """Whether every number of every tensor is finite (a device waits for the answer, once)."""
-    small: list[Tensor] = []
+    small: dict[torch.dtype, list[Tensor]] = {}
     large: list[Tensor] = []
     elsewhere: list[Tensor] = []
     for tensor in tensors:
@@ -55,12 +55,13 @@ def all_finite(tensors: list[Tensor]) -> bool:
         if not tensor.is_cpu:
             elsewhere.append(tensor)
         elif size <= _SMALL:
-            small.append(tensor)
+            small.setdefault(tensor.dtype, []).append(tensor)
         else:
             large.append(tensor)
     # Small ones are summed together; where that sum is not finite, each decides for itself.
-    if small and not _has_finite_sum(torch._utils._flatten_dense_tensors(small)):
-        large += small
+    for alike in small.values():
+        if not _has_finite_sum(_joined(alike)):
+            large += alike
     for tensor in large:
         if not _is_finite(tensor):
             return False
@@ -81,6 +82,13 @@ def finite_flag(tensors: Sequence[Tensor]) -> Tensor:
     if len(flags) == 1:
         return flags[0]
     return torch.stack(flags).all()
+
+
+def _joined(tensors: list[Tensor]) -> Tensor:
+    """All numbers in one tensor; one that is alone as it is."""
+    if len(tensors) == 1:
+        return tensors[0]
+    return torch._utils._flatten_dense_tensors(tensors)  # type: ignore[no-any-return]
 
 
 def _is_finite(tensor: Tensor) -> bool:

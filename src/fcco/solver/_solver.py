@@ -448,8 +448,9 @@ class Solver:
             state.norm = divide_by_norm(self._evaluator, gradients(self.parameters))
 
     def _report(self, t: int, probed: Probed) -> Report:
-        samples = self._state.samples + probed.samples
-        counts = Counts(t, samples, self.oracle.plus(probed.oracle), skipped=False)
+        state = self._state
+        oracle = Oracle(state.g_calls, state.j_calls, state.jvp_calls).plus(probed.oracle)
+        counts = Counts(t, state.samples + probed.samples, oracle, skipped=False)
         return report_of(counts, f=probed.f, u=probed.u, g=probed.g)
 
     # ------------------------------------------------------------------ failing without a trace
