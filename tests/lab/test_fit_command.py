@@ -311,7 +311,7 @@ def test_careless_tables_work(columns: dict[str, object], tmp_path: Path) -> Non
     ("b,z\n1,0\n2,1\n", "'y' is no column"),
     ("", "damaged"),
     ("a,y\n", "must have at least one row"),
-    ("a;y\n1;0\n2;1\n", "columns must be separated by commas"),
+    ("a;y\n1;0\n2;1\n", "examples"),
     ("a,y\n1,0\n2,0\n3,0\n", "one class alone, '0'"),
     ("a,y\n1,0\ninf,1\n3,0\n4,1\n1,0\n2,1\n3,0\n4,1\n1,0\n", "'a' has inf in row 1"),
     ("a,y\n1,11\n2,12\n3,13\n4,14\n", "it counts or names the rows"),

@@ -247,9 +247,9 @@ def test_csv_refusals(tmp_path: Path, text: str, arguments: dict[str, object], m
 
 def test_table_of_another_kind(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("a\n")
-    with pytest.raises(DataError, match=r"path must be a .csv, .parquet or .npz file, got 't.txt'"):
+    with pytest.raises(DataError, match=r"path must be a .csv, .tsv, .parquet or .npz file, got 't.txt'"):
         from_table(tmp_path / "t.txt", "a")
-    with pytest.raises(DataError, match=r"path must be a .csv, .parquet or .npz file, got"):
+    with pytest.raises(DataError, match=r"path must be a .csv, .tsv, .parquet or .npz file, got"):
         from_table(tmp_path / "absent.csv", "a")
 
 

@@ -23,7 +23,7 @@ from fcco.tables._columns import is_missing, level_name
 
 #: Of a table, or of a folder without a test part of its own.
 TEST_SHARE = 0.2
-TABLES = (".csv", ".parquet", ".csv.gz", ".csv.xz")
+TABLES = (".csv", ".tsv", ".parquet", ".csv.gz", ".csv.xz", ".tsv.gz", ".tsv.xz")
 
 
 @final
@@ -139,7 +139,9 @@ def _load_dataset(name: str, image_size: int | None, stamp: tuple[int, int, int]
         raise LabError(f"unknown dataset {name!r}{hint}; known: {', '.join(datasets.NAMES)}, or a path")
     if path.suffix == ".npz":
         return datasets.from_npz(path)
-    raise LabError(f"--dataset must be a .csv, .parquet or .npz file, a folder of images, or a name, got {name!r}")
+    raise LabError(
+        f"--dataset must be a .csv, .tsv, .parquet or .npz file, a folder of images, or a name, got {name!r}"
+    )
 
 
 # ------------------------------------------------------------------ images and arrays

@@ -82,7 +82,7 @@ def read_new(inputs: Inputs, path: Path) -> New:
         words = {levels.name for levels in inputs.encoder.categories} | set(inputs.described["drop"])
         with warnings.catch_warnings():
             # A word among numbers is an error of its own here, or stands in a column that is not looked at.
-            warnings.filterwarnings("ignore", message=".*all of it is taken for words")
+            warnings.filterwarnings("ignore", message=".*is taken for words")
             table = read_table(path, words)
         return _from_table(inputs, table)
     shape = tuple(inputs.described["in_shape"])

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-import re
 import unicodedata
-import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,18 +19,13 @@ from torch import Tensor
 from fcco.tables._columns import is_missing, level_name
 
 from ._numpy import np
+from .csv_file import EXACT, read_csv, read_whole_numbers, with_gaps
 from .dataset import Dataset
 from .errors import DataError, require
 from .formats import Array
 from .locate import digests
 from .npz import open_npz
 from .split import choose_test
-
-#: How tables of other programs write a missing number; words in a column of words.
-_GAPS = frozenset({"NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "Null", "null", "None", "none", "?", "-", "."})
-_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
-_WHOLE = re.compile(r"\s*[+-]?\d{1,4000}\s*", re.ASCII)
-_EXACT = 2**53  # whole numbers up to here are exact as floats
 
 
 class Table:
@@ -51,9 +45,8 @@ class Table:
         for name in names:
             if name not in self.columns and name not in self.blocks:
                 have = ", ".join([*self.columns][:20])
-                hint = ""
-                if len(self.columns) == 1 and re.search("[;\t|]", have):
-                    hint = ": columns must be separated by commas"
+                close = difflib.get_close_matches(name, [*self.columns], 1)
+                hint = f" (did you mean {close[0]!r}?)" if close else ""
                 raise DataError(f"{argument} {name!r} is no column of {self.name}, which has {have}{hint}")
             found += self.blocks.get(name, [name])
         return found
@@ -113,7 +106,7 @@ def read_labelled(
     """A table's columns of any kind, and its target.
 
     Args:
-        path: a .csv (also .csv.gz, .csv.xz), .parquet or .npz file. A column that is there twice is refused.
+        path: a .csv or .tsv (also .csv.gz, .csv.xz), .parquet or .npz file. A column that is there twice is refused.
         target: one column of classes, or several of 0, 1 and empty, which means missing. Two classes are one label,
             whose positive is the larger number; words need `positive`.
         drop: columns to leave out.
@@ -169,7 +162,7 @@ def from_table(
     """A data set from a table; the columns that are neither target nor dropped are the features.
 
     Args:
-        path: a .csv (also .csv.gz, .csv.xz), .parquet or .npz file. In an .npz every array is a column (N,)
+        path: a .csv or .tsv (also .csv.gz, .csv.xz), .parquet or .npz file. In an .npz every array is a column (N,)
             or a block of columns (N, k).
         target: one column of classes (numbers or words), or several columns (a sequence, or a block) of 0, 1
             and empty, which means missing. Two classes are one label, whose positive is the larger number.
@@ -234,7 +227,10 @@ def _single(tables: Sequence[Table], target: str, positive: object) -> tuple[lis
             raise DataError(f"{where} has no class {wanted!r} to be positive; it has {', '.join(classes[:20])}")
         chosen = classes.index(wanted)
     elif tables[0].columns[target].dtype.kind == "U":
-        raise DataError(f"{where} holds {classes[0]!r} and {classes[1]!r}: say by positive which of them is")
+        raise DataError(
+            f"{where} holds {classes[0]!r} and {classes[1]!r}: say by positive which of them is "
+            "(--positive on the command line)"
+        )
     labels = [(code == chosen).float().unsqueeze(1) for code in codes]
     others = [name for name in classes if name != classes[chosen]]
     negative = others[0] if len(others) == 1 else "other"
@@ -285,7 +281,7 @@ def check_classes(values: Array, where: str) -> None:
 
 
 def read_table(path: Path, words: Collection[str] = ()) -> Table:
-    """The columns of a .csv, .parquet or .npz file.
+    """The columns of a .csv, .tsv, .parquet or .npz file.
 
     Args:
         path: where it is.
@@ -293,13 +289,13 @@ def read_table(path: Path, words: Collection[str] = ()) -> Table:
             of such words happens to be digits.
     """
     if not path.is_file():
-        raise DataError(f"path must be a .csv, .parquet or .npz file, got {str(path)!r}")
+        raise DataError(f"path must be a .csv, .tsv, .parquet or .npz file, got {str(path)!r}")
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [".npz"]:
         return _from_arrays(path.name, open_npz(path))
-    if suffixes[-1:] == [".parquet"] or ".csv" in suffixes[-2:]:
+    if suffixes[-1:] == [".parquet"] or {".csv", ".tsv"} & set(suffixes[-2:]):
         return _from_pandas(path, parquet=".parquet" in suffixes[-1:], words=words)
-    raise DataError(f"path must be a .csv, .parquet or .npz file, got {path.name!r}")
+    raise DataError(f"path must be a .csv, .tsv, .parquet or .npz file, got {path.name!r}")
 
 
 def _from_arrays(name: str, arrays: dict[str, Array]) -> Table:
@@ -319,29 +315,31 @@ def _from_arrays(name: str, arrays: dict[str, Array]) -> Table:
 
 def _from_pandas(path: Path, parquet: bool, words: Collection[str]) -> Table:
     pandas = require("pandas", "from_table")
+    comma = False
     try:
         if parquet:
             frame = pandas.read_parquet(path)
             names = list(frame.columns)
         else:
-            names = _csv_names(pandas, path)
-            frame = _read_csv(pandas, path, [name for name in words if name in names])
+            frame, names, comma = read_csv(pandas, path, words)
     except ImportError as error:
         raise ImportError("reading .parquet needs pyarrow: pip install 'fcco[parquet]'") from error
     except DataError:
         raise
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path.name} is no text in UTF-8 ({error}): save it as UTF-8") from error
     except (ValueError, OSError, EOFError) as error:  # pandas' parser errors are ValueErrors
         raise DataError(f"{path.name} is truncated or damaged ({error})") from error
     _check_names(path.name, names)
     columns = {}
     for place, name in enumerate(names):
         values = _plain(frame.iloc[:, place])
-        if values.dtype.kind == "f" and bool((np.abs(values) >= _EXACT).any()):
+        if values.dtype.kind == "f" and bool((np.abs(values) >= EXACT).any()):
             wholes = _wholes(pandas, path, parquet, place, name)
             if wholes is not None:
                 values = wholes
         if not parquet and name not in words:
-            values = _with_gaps(values, f"{path.name}: column {str(name)!r}")
+            values = with_gaps(values, f"{path.name}: column {str(name)!r}", comma)
         columns[str(name)] = values
     return Table(path.name, columns, {})
 
@@ -362,84 +360,13 @@ def _check_names(table: str, names: Sequence[Any]) -> None:
 
 def _wholes(pandas: Any, path: Path, parquet: bool, place: int, name: Any) -> Array | None:
     """A column whose gaps have made pandas take it for floats, once more as whole numbers; None: it holds others."""
-    if parquet:
-        series = pandas.read_parquet(path, columns=[name], dtype_backend="numpy_nullable").iloc[:, 0]
-        values = series.to_list()
-        if not all(isinstance(value, int) or is_missing(value) for value in values):
-            return None
-        return np.array(values, dtype=object)
-    series = pandas.read_csv(
-        path, encoding="utf-8-sig", keep_default_na=False, index_col=False, dtype=str, usecols=[place]
-    ).iloc[:, 0]
-    texts = [str(value) for value in series.to_list()]
-    if not all(text == "" or _WHOLE.fullmatch(text) for text in texts):
+    if not parquet:
+        return read_whole_numbers(pandas, path, place)
+    series = pandas.read_parquet(path, columns=[name], dtype_backend="numpy_nullable").iloc[:, 0]
+    values = series.to_list()
+    if not all(isinstance(value, int) or is_missing(value) for value in values):
         return None
-    return np.array([_whole_or_gap(text) for text in texts], dtype=object)
-
-
-def _whole_or_gap(text: Any) -> int | None:
-    if isinstance(text, str) and _WHOLE.fullmatch(text):
-        return int(text)
-    return None
-
-
-def _with_gaps(values: Array, where: str) -> Array:
-    """Words that are all numbers or gaps ('NA' in R's tables) as numbers; a few words among many numbers are told."""
-    if values.dtype.kind not in "UO":
-        return values
-    texts = [value for value in values.tolist() if isinstance(value, str)]
-    if len(texts) == 0 or not all(isinstance(value, str) or is_missing(value) for value in values.tolist()):
-        return values
-    odd = [text for text in texts if _NUMBER.fullmatch(text) is None]
-    if len(odd) == len(texts):
-        return values
-    if all(text in _GAPS for text in odd):
-        wholes = [int(text) for text in texts if _WHOLE.fullmatch(text)]
-        if any(abs(whole) > _EXACT for whole in wholes) and len(wholes) + len(odd) == len(texts):
-            return np.array([_whole_or_gap(value) for value in values.tolist()], dtype=object)
-        return np.array([_number_or_gap(value) for value in values.tolist()])
-    first = next(text for text in odd if text not in _GAPS)
-    if 2 * len(odd) < len(texts):
-        row = values.tolist().index(first)
-        warnings.warn(
-            f"{where} has numbers, but also {first!r} in row {row}: all of it is taken for words", stacklevel=2
-        )
-    return values
-
-
-def _number_or_gap(value: Any) -> float:
-    if isinstance(value, str) and _NUMBER.fullmatch(value):
-        return float(value)
-    return float("nan")
-
-
-def _read_csv(pandas: Any, path: Path, words: Sequence[str]) -> Any:
-    """The rows; where they are longer than the first, pandas would take values for an index or lose them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pandas.errors.ParserWarning)
-        try:
-            return pandas.read_csv(
-                path,
-                encoding="utf-8-sig",
-                keep_default_na=False,
-                na_values=[""],
-                low_memory=False,
-                index_col=False,
-                dtype=dict.fromkeys(words, str),
-            )
-        except pandas.errors.ParserWarning as error:
-            raise DataError(f"{path.name} has rows that are longer than its first, which names the columns") from error
-
-
-def _csv_names(pandas: Any, path: Path) -> list[str]:
-    """The names as they stand in the first row: pandas itself would call a second 'y' 'y.1', and hide a leak."""
-    first = pandas.read_csv(path, encoding="utf-8-sig", header=None, nrows=1, dtype=str, keep_default_na=False)
-    names = []
-    for place, name in enumerate(first.iloc[0].tolist()):
-        if name == "":
-            name = f"Unnamed: {place}"
-        names.append(str(name))
-    return names
+    return np.array(values, dtype=object)
 
 
 def _plain(series: object) -> Array:
@@ -450,7 +377,7 @@ def _plain(series: object) -> Array:
     rows = values.tolist()
     if all(isinstance(row, str) for row in rows):
         return np.array(rows, dtype=np.str_)
-    if any(isinstance(row, int) and abs(row) > _EXACT for row in rows):
+    if any(isinstance(row, int) and abs(row) > EXACT for row in rows):
         return values  # as Python's own numbers: floats would round them, or overflow
     if all(row is None or isinstance(row, bool | int | float) for row in rows):
         return np.array([np.nan if row is None else float(row) for row in rows])
