@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fcco.lab import reporting
-from fcco.lab.config import TrainConfig, as_values
+from fcco.lab.config import TrainConfig
 from fcco.lab.console import Bar
 from fcco.lab.datasets import NAMES
 from fcco.lab.errors import Diverged, LabError, pick, refusing, writing
@@ -23,6 +23,7 @@ from fcco.lab.protocol import DATASETS, QUICK, Figure, Group, Protocol, figure_g
 from fcco.lab.runs import read_json, write_json
 from fcco.lab.sweep import carry_out, open_sweep, run_name
 from fcco.lab.train import Outcome, finish
+from fcco.lab.values import as_values
 
 Name = Literal["figure1", "figure2", "figure3", "figure4", "figure5", "all"]
 

@@ -15,9 +15,10 @@ from typing import IO, Any, Literal, final
 import torch
 
 import fcco
-from fcco.lab.config import DataConfig, TrainConfig, as_values, from_values
+from fcco.lab.config import DataConfig, TrainConfig
 from fcco.lab.errors import LabError, writing
 from fcco.lab.files import finite, read_json, read_rows, write_aside, write_json
+from fcco.lab.values import as_values, from_values
 
 __all__ = [
     "RunFolder",

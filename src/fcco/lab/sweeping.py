@@ -10,12 +10,13 @@ from optuna.trial import TrialState
 from rich.console import Console
 from rich.table import Table
 
-from fcco.lab.config import TrainConfig, to_toml
+from fcco.lab.config import TrainConfig
 from fcco.lab.errors import LabError
 from fcco.lab.runs import fresh_folder, write_aside
 from fcco.lab.space import PAPER, Space, read_space
 from fcco.lab.sweep import Metric, Sweep, carry_out, open_sweep, recording
 from fcco.lab.train_command import file_defaults, settings
+from fcco.lab.values import to_toml
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import tyro
 
-from fcco.lab.config import Config, FitConfig, TrainConfig, as_values, flag, from_toml, from_values
+from fcco.lab.config import FitConfig, TrainConfig, flag
 from fcco.lab.errors import LabError, nearest
 from fcco.lab.files import read_json
+from fcco.lab.values import Config, as_values, from_toml, from_values
 
 
 @dataclass(frozen=True)

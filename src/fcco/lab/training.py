@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fcco.lab.config import FREE, DataConfig, FitConfig, TrainConfig, check, check_fit, flag, from_values
+from fcco.lab.config import FREE, DataConfig, FitConfig, TrainConfig, check, check_fit, flag
 from fcco.lab.console import FitBar, Live, figures
 from fcco.lab.errors import LabError, refusing
 from fcco.lab.files import read_json
@@ -18,6 +18,7 @@ from fcco.lab.loaded import load
 from fcco.lab.runs import RunFolder, fresh_folder
 from fcco.lab.train import train
 from fcco.lab.train_command import FitCommand, TrainCommand, changed, run_config, settings
+from fcco.lab.values import from_values
 
 #: A run whose objective fell by more than this share of its whole way in its last fifth has not come to its end.
 STILL_FALLING = 0.05
