@@ -60,9 +60,9 @@ def pick(what: str, name: str, names: Iterable[str]) -> str:
     raise LabError(f"unknown {what} {name!r}{nearest(name, known)}; known: {', '.join(known)}")
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
     """Return ' (did you mean ...?)', or '' where no name is near."""
-    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
     if not close:
         return ""
     return f" (did you mean {close[0]!r}?)"
