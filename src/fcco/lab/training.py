@@ -55,7 +55,7 @@ def _run_fit(command: FitCommand, console: Console) -> None:
 
 
 def summary(measured: Mapping[str, Any]) -> str:
-    """What came out, on three lines."""
+    """Return what came out, on three lines."""
     lines = [
         f"chosen: {measured['chosen']} ({measured['setting']})",
         f"test {measured['metric']} {_with_interval(measured['test'])}, of {measured['test_examples']} examples; "
@@ -104,7 +104,7 @@ def _run_method(command: TrainCommand, console: Console) -> None:
 
 
 def still_falling(rows: Sequence[Mapping[str, Any]]) -> float:
-    """How much of the objective's whole fall lies in the last fifth of the run.
+    """Return how much of the objective's whole fall lies in the last fifth of the run.
 
     Example:
         >>> still_falling([{"step": t, "objective": 10.0 - t} for t in range(11)])
@@ -125,7 +125,7 @@ def still_falling(rows: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _folder(command: FitCommand | TrainCommand, config: FitConfig | TrainConfig, stem: str) -> Path:
-    """The run's folder: the one that is resumed, the one that is named, or a new one."""
+    """Return the run's folder: the one that is resumed, the one that is named, or a new one."""
     if command.resume is not None:
         _refuse_changes(RunFolder(command.resume), config, command.out)
         return command.resume

@@ -61,7 +61,7 @@ class Plan:
     seeds: int = 8
 
     def eta(self) -> list[float]:
-        """The step sizes."""
+        """Return the step sizes."""
         return [float(eta) for eta in np.geomspace(0.001, 1.0, self.etas)]
 
 

@@ -120,13 +120,13 @@ class Batches:
 
 
 def bsgd_batches(plan: Plan, scale: float) -> Batches:
-    """T ~ eps^(-4), B1 = 1, B2 ~ eps^(-2)."""
+    """Return T ~ eps^(-4), B1 = 1, B2 ~ eps^(-2)."""
     steps = round(plan.horizon * scale**4)
     return Batches(steps, b1=1, b2=round(2 * scale**2), period=1, large=1)
 
 
 def spider_batches(plan: Plan, scale: float) -> Batches:
-    """T ~ eps^(-2), B1, q ~ eps^(-1), B2 and the large batch ~ eps^(-2)."""
+    """Return T ~ eps^(-2), B1 and q ~ eps^(-1), B2 and the large batch ~ eps^(-2)."""
     large = min(plan.wide, round(16 * scale**2))
     steps = round(plan.horizon * scale**2)
     period = round(4 * scale)

@@ -98,7 +98,7 @@ def _whole(method: str, one: First, longest: int, mu: float) -> list[Stage]:
 
 
 def strongly(plan: Plan, outcome: Outcome) -> dict[str, tuple[Array, Array]]:
-    """Gap against samples, and samples to one gap against 1/mu; returns each method's curve at the largest mu."""
+    """Measure gap against samples, and samples to one gap against 1/mu; return the curves at the largest mu."""
     curves: dict[str, tuple[Array, Array]] = {}
     for method in METHODS:
         one = tune(plan, method, paired(plan.m, q=plan.qs[0], scales=ROUND))

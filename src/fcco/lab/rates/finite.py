@@ -34,7 +34,7 @@ class Point:
 
     @property
     def period(self) -> int:
-        """I."""
+        """The period I of full passes."""
         return max(1, self.m * self.n // (self.b1 * self.b2))
 
     @property
@@ -43,7 +43,7 @@ class Point:
         return self.b1 * math.sqrt(self.b2) / (self.m * math.sqrt(self.n))
 
     def stage(self, steps: int, eta: float) -> Stage:
-        """The theorem's rates at a step size."""
+        """Return the theorem's rates at a step size."""
         return Stage(steps, eta, 1 / self.period, self.b2 / self.n)
 
 

@@ -58,7 +58,7 @@ def travel(setting: Setting, lanes: Sequence[Sequence[Stage]], mu: Sequence[floa
     loop = Loop(
         setting.problem,
         _methods_of(setting, stages),
-        [stage.lr for stage in stages],
+        _step_sizes(stages),
         setting.w1,
         setting.seeds,
         normalize=setting.normalize,
@@ -71,7 +71,7 @@ def travel(setting: Setting, lanes: Sequence[Sequence[Stage]], mu: Sequence[floa
     for t in range(max(turns)):
         if t in turns:
             stages = _stages_at(t, lanes, ends)
-            loop.use(_methods_of(setting, stages), [stage.lr for stage in stages])
+            loop.use(_methods_of(setting, stages), _step_sizes(stages))
         loop.step(next(draws), setting.b1 * setting.b2)
         yield loop
 
@@ -83,6 +83,10 @@ def _stages_at(t: int, lanes: Sequence[Sequence[Stage]], ends: Sequence[Sequence
         number = bisect_right(lane_ends, t)
         stages.append(lane[min(number, len(lane) - 1)])
     return stages
+
+
+def _step_sizes(stages: Sequence[Stage]) -> list[float]:
+    return [stage.lr for stage in stages]
 
 
 def _methods_of(setting: Setting, stages: Sequence[Stage]) -> list[Method]:

@@ -206,7 +206,7 @@ class Loop:
         self._renew = self.reference is not None
 
     def step(self, draw: Draw, samples: int) -> None:
-        """One step of every lane and seed; ``samples`` is what the draw is charged."""
+        """Take one step of every lane and seed; ``samples`` is what the draw is charged."""
         self.t += 1
         self._renew_if_due()
         method = self.methods[0]

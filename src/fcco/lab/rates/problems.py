@@ -27,11 +27,11 @@ class Outer(ABC):
 
     @abstractmethod
     def value(self, u: Tensor) -> Tensor:
-        """h(u)."""
+        """Return h(u)."""
 
     @abstractmethod
     def slope(self, u: Tensor) -> Tensor:
-        """h'(u)."""
+        """Return h'(u)."""
 
 
 @final
@@ -130,16 +130,16 @@ class Problem:
         return self.table.shape[1]
 
     def probe(self, w: Tensor, draw: Draw) -> Tensor:
-        """g_i(w; xi) (..., S, B, 1) at w (..., S, d)."""
+        """Return g_i(w; xi) (..., S, B, 1) at w (..., S, d)."""
         w = w.unsqueeze(-2)
         return ((draw.linear + (0.5 * self.q) * w) * w).sum(-1, keepdim=True) + draw.offset
 
     def along(self, w: Tensor, draw: Draw, move: Tensor) -> Tensor:
-        """J_i(w; xi) move (..., S, B, 1): the Jacobian-vector product."""
+        """Return J_i(w; xi) move (..., S, B, 1), the Jacobian-vector product."""
         return ((draw.linear + self.q * w.unsqueeze(-2)) * move.unsqueeze(-2)).sum(-1, keepdim=True)
 
     def pull(self, w: Tensor, draw: Draw, u: Tensor) -> Tensor:
-        """The sum over the drawn blocks of f_i'(u_i) J_i(w; xi) (..., S, d), u (..., S, B, 1)."""
+        """Return the sum over the drawn blocks of f_i'(u_i) J_i(w; xi) (..., S, d), u (..., S, B, 1)."""
         slope = self.outer.slope(u) + draw.tilt
         return (slope * (draw.linear + self.q * w.unsqueeze(-2))).sum(-2)
 
@@ -149,16 +149,16 @@ class Problem:
         return Draw(torch.arange(self.m), self.linear, self.offset.unsqueeze(-1), self.tilt.unsqueeze(-1))
 
     def inner(self, w: Tensor) -> Tensor:
-        """g_i(w) (..., m, 1)."""
+        """Return g_i(w) (..., m, 1)."""
         return self.probe(w, self.exact)
 
     def value(self, w: Tensor) -> Tensor:
-        """F(w) (...)."""
+        """Return F(w) (...)."""
         g = self.inner(w).squeeze(-1)
         return (self.outer.value(g) + self.tilt * g).mean(-1)
 
     def gradient(self, w: Tensor, u: Tensor | None = None) -> Tensor:
-        """(1/m) sum_i f_i'(u_i) grad g_i(w) (..., d); with no u given it is g(w), which makes this grad F(w)."""
+        """Return (1/m) sum_i f_i'(u_i) grad g_i(w) (..., d); u = g(w), so grad F(w), where none is given."""
         if u is None:
             u = self.inner(w)
         return self.pull(w, self.exact, u) / self.m

@@ -51,11 +51,11 @@ class Plan:
     seeds: int = 8
 
     def stationarity(self) -> stationarity.Plan:
-        """The same sizes for the runs on the non-convex problem."""
+        """Return the same sizes for the runs on the non-convex problem."""
         return stationarity.Plan(horizon=self.horizon, doublings=self.doublings, m=self.m, seeds=self.seeds)
 
     def convex(self) -> convex.Plan:
-        """The same sizes for the runs in stages."""
+        """Return the same sizes for the runs in stages."""
         return convex.Plan(m=self.m, budget=self.budget, longest=self.longest, seeds=self.seeds)
 
 

@@ -69,13 +69,13 @@ class Plan:
         }
 
 
-def varied(line: str, sizes: Sizes) -> float:
-    """Return the number that varies along a line."""
+def varied(line: str, along: Sequence[Sizes]) -> list[int]:
+    """Return the number that varies along a line, at each of its points."""
     if line == "m":
-        return sizes.m
+        return [sizes.m for sizes in along]
     if line == "B1":
-        return sizes.b1
-    return sizes.b2
+        return [sizes.b1 for sizes in along]
+    return [sizes.b2 for sizes in along]
 
 
 def power_beta(name: str, plan: Plan, sizes: Sizes, c: float) -> float:
@@ -129,7 +129,7 @@ def tracking_part(plan: Plan, outcome: Outcome) -> None:
 
 
 def _add_errors(outcome: Outcome, name: str, line: str, along: list[Sizes], y: Array) -> None:
-    x = [varied(line, sizes) for sizes in along]
+    x = varied(line, along)
     quantity = f"tracking error against {line}"
     labels = (line, "mean squared tracking error")
     claim = ERROR_CLAIMS[name][LINES.index(line)]
@@ -224,7 +224,7 @@ def _add_steps(
     level: float,
     claim: float,
 ) -> None:
-    x = [varied(line, sizes) for sizes in along]
+    x = varied(line, along)
     quantity = f"iterations against {line}"
     for at, (steps, means) in zip(x, curves, strict=True):
         for step, row in zip(steps[::4], means[::4], strict=True):

@@ -54,7 +54,7 @@ class Plan:
     seeds: int = 8
 
     def horizons(self) -> list[int]:
-        """Where the slope is fitted."""
+        """Return where the slope is fitted."""
         return [4 * self.horizon * 2**k for k in range(self.doublings)]
 
 

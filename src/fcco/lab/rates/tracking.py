@@ -57,7 +57,7 @@ class Plan:
         return [self.shortest * 2**k for k in range(self.lengths)]
 
     def beta(self, steps: int) -> list[float]:
-        """The grid of beta, from 1/2 down."""
+        """Return the grid of beta, from 1/2 down."""
         return [float(beta) for beta in np.geomspace(0.5, 6 * self.m / steps, self.betas)]
 
 

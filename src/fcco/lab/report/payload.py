@@ -128,8 +128,8 @@ def _runs(runs: Sequence[Run], groups: Sequence[Group], metrics: Sequence[str]) 
     group_of: dict[int, int] = {}
     full: set[int] = set()
     for position, group in enumerate(groups):
-        group_of.update((id(run), position) for run in group.runs)
-        full.update(id(run) for run in group.full)
+        group_of.update(dict.fromkeys(map(id, group.runs), position))
+        full.update(map(id, group.full))
     rows = []
     for run in runs:
         row = _run(run, metrics)
@@ -143,6 +143,7 @@ def _run(run: Run, metrics: Sequence[str]) -> dict[str, Any]:
     seed = run.config.get("seed")
     if seed is not None:
         seed = show(seed)
+    # A long run has more points than a screen can show, and the page holds all runs.
     kept = thin(np.arange(run.length, dtype=np.float64)).astype(np.int64)
     return {
         "name": run.name,
@@ -167,7 +168,7 @@ def _names(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _table(common: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
     """Return what all agree on, and for the other names one row each, with the cells that depart from the usual."""
-    hidden = NOT_COMPARED | {"method"}
+    hidden = NOT_COMPARED | {"method"}  # the method is in the label that heads each row
     keys = [name for name in names if name not in common and name not in hidden]
     table: list[list[list[object]]] = [[] for _ in rows]
     for key in keys:
@@ -208,6 +209,6 @@ def numbers(values: NDArray[np.float64]) -> list[float | int | None]:
 def _number(value: float) -> float | int | None:
     if not np.isfinite(value):
         return None
-    if value.is_integer() and abs(value) < 2**53:
+    if value.is_integer() and abs(value) < 2**53:  # up to there JavaScript's numbers are exact, too
         return int(value)
     return float(f"{value:.7g}")

@@ -147,7 +147,7 @@ def compare(values: Sequence[float], best: Sequence[float]) -> Comparison:
         lambda x, y, axis: np.mean(x, axis=axis) - np.mean(y, axis=axis),
         vectorized=True,
         n_resamples=resamples,
-        rng=np.random.default_rng(0),
+        rng=np.random.default_rng(0),  # the same runs give the same page
     )
     return Comparison(
         difference=difference,
@@ -192,6 +192,7 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
     result: list[float | None] = [None] * len(p)
     largest = 0.0
     for rank, (value, position) in enumerate(order):
-        largest = max(largest, min(1.0, (len(order) - rank) * value))
+        adjusted = min(1.0, (len(order) - rank) * value)
+        largest = max(largest, adjusted)  # a larger p stays the larger one after the correction
         result[position] = largest
     return result
