@@ -20,11 +20,12 @@ from torch import Tensor
 import fcco
 from benchmarks.figures.sets import SETS
 from fcco.data import Batch
-from fcco.lab.config import TrainConfig, as_values
+from fcco.lab.config import TrainConfig
 from fcco.lab.datasets import Dataset
 from fcco.lab.models import is_channels_last
 from fcco.lab.parts import Parts, build
 from fcco.lab.runs import environment, finite
+from fcco.lab.values import as_values
 
 Row = dict[str, Any]
 Trainer = Literal["fcco", "cross-entropy", "aucm"]

@@ -17,8 +17,9 @@ import torch
 import fcco
 from fcco.lab import app
 from fcco.lab.cli import main
-from fcco.lab.config import TrainConfig, as_values
+from fcco.lab.config import TrainConfig
 from fcco.lab.runs import write_json
+from fcco.lab.values import as_values
 from fcco.sklearn import _base
 from tests.helpers.pages import DOCS, Block, blocks, pages, run
 

@@ -65,8 +65,8 @@ def sweep(folder, storage):
     from rich.console import Console
 
     from fcco.lab import sweep as sweeping
-    from fcco.lab.config import to_toml
     from fcco.lab.runs import write_aside
+    from fcco.lab.values import to_toml
 
     def finish(config, path, watch=None):
         """A run's outcome, without the run: its folder has cases of its own."""

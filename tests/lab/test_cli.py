@@ -17,8 +17,9 @@ import pytest
 import fcco
 from fcco.lab import app, reporting, runs, texts
 from fcco.lab.cli import main
-from fcco.lab.config import RATES, RECIPE_NAMES, TrainConfig, as_values, from_toml, recipe_arguments
+from fcco.lab.config import RATES, RECIPE_NAMES, TrainConfig, recipe_arguments
 from fcco.lab.train_command import TrainCommand
+from fcco.lab.values import as_values, from_toml
 
 QUICK = ["--method", "msvr-v2", "--hidden", "8", "--samples", "8", "--steps", "3", "--no-tensorboard", "--threads", "1"]
 TRAIN = ["train", *QUICK]

@@ -12,9 +12,10 @@ import pytest
 
 from fcco.lab import app
 from fcco.lab.cli import main
-from fcco.lab.config import FitConfig, TrainConfig, as_values
+from fcco.lab.config import FitConfig, TrainConfig
 from fcco.lab.demo.command import DemoConfig
 from fcco.lab.runs import write_json
+from fcco.lab.values import as_values
 
 PAGE = Path(__file__).parents[2] / "docs" / "lab.md"
 DATA_PAGE = PAGE.with_name("data.md")

@@ -63,7 +63,7 @@ _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory",
 
 
 def run(argv: list[str]) -> int:
-    """Run a command; returns the exit code: 2 for what the user can mend, 3 for a run that diverged, 128 + signal."""
+    """Run a command and return the exit code: 2 for what the user can mend, 3 for divergence, 128 + signal."""
     try:
         with _one_line_warnings():
             return _run(argv)
@@ -130,7 +130,7 @@ def _version() -> str:
 
 
 def loaded(name: Any) -> Any:
-    """What "module:attribute" names."""
+    """Return what "module:attribute" names."""
     if not isinstance(name, str):
         return name
     module, attribute = name.split(":")
@@ -149,7 +149,7 @@ def _parsed(name: str, argv: Sequence[str]) -> Any:
 
 
 def _all_commands(argv: list[str]) -> tuple[str, Any]:
-    """All commands at once: for shell completion."""
+    """Parse all commands at once, for shell completion; return the command's name and settings."""
     kinds: dict[str, Any] = {}
     for name, command in COMMANDS.items():
         kind = loaded(command.kind)
@@ -159,16 +159,19 @@ def _all_commands(argv: list[str]) -> tuple[str, Any]:
     for name in HANDED_ON:
         kinds[name] = _described(texts.COMMANDS[name])
     chosen = _one_line_errors(lambda: tyro.extras.subcommand_cli_from_dict(kinds, prog="fcco", args=argv))
-    return next((name for name, kind in kinds.items() if isinstance(chosen, kind)), "demo"), chosen
+    for name, kind in kinds.items():
+        if isinstance(chosen, kind):
+            return name, chosen
+    return "demo", chosen
 
 
 def _described(what: str) -> type:
-    """A stand-in for a command that parses its own arguments, so that completion lists it."""
+    """Return a stand-in for a command that parses its own arguments, so that completion lists it."""
     return dataclass(frozen=True)(type("Handed", (), {"__doc__": what, "__annotations__": {}}))
 
 
 def _one_line_errors(parse: Callable[[], Any]) -> Any:
-    """What tyro says of wrong arguments, without its box."""
+    """Parse, and raise what tyro says of wrong arguments as one line without its box."""
     caught = io.StringIO()
     try:
         with contextlib.redirect_stderr(caught):
@@ -180,23 +183,13 @@ def _one_line_errors(parse: Callable[[], Any]) -> Any:
 
 
 def _unboxed(text: str) -> str:
-    """One line from tyro's box: its message, and the first suggestion.
+    """Return one line from tyro's box: its message, and the first suggestion.
 
     Example:
         >>> _unboxed("╭─ Value error ─╮\\n│ Error parsing --lr: │\\n│ no number │\\n│ ──── │\\n│ more │\\n╰───╯")
         'Error parsing --lr: no number'
     """
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    boxed = "│" in plain
-    lines = [line.strip("│ ") for line in plain.splitlines() if line.startswith("│") or not boxed]
-    parts: list[list[str]] = [[]]
-    for line in lines:
-        if re.fullmatch("[-─]{4,}", line):
-            parts.append([])
-        elif line:
-            parts[-1].append(line)
-    if not boxed:  # without a border the title stands inside
-        parts = parts[1:] or parts
+    parts = _parts_of_box(re.sub(r"\x1b\[[0-9;]*m", "", text))
     message = " ".join(parts[0]).split(" Got errors:")[0]
     if not message:
         message = "the command line could not be read"
@@ -210,10 +203,28 @@ def _unboxed(text: str) -> str:
     return message
 
 
+def _parts_of_box(text: str) -> list[list[str]]:
+    """Return the lines of tyro's box between its rules."""
+    boxed = "│" in text
+    parts: list[list[str]] = [[]]
+    for raw in text.splitlines():
+        if boxed and not raw.startswith("│"):
+            continue
+        line = raw.strip("│ ")
+        if re.fullmatch("[-─]{4,}", line):
+            parts.append([])
+        elif line:
+            parts[-1].append(line)
+    if not boxed and len(parts) > 1:  # without a border the title stands inside
+        return parts[1:]
+    return parts
+
+
 @contextlib.contextmanager
 def _one_line_warnings() -> Iterator[None]:
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        say("warning: " + " ".join(str(message).split()))
+        words = str(message).split()
+        say(f"warning: {' '.join(words)}")
 
     with warnings.catch_warnings():
         if not sys.warnoptions:
@@ -229,6 +240,6 @@ def _fail(message: str, code: int) -> int:
 
 
 def say(message: str) -> None:
-    """A line on standard error."""
+    """Write a line on standard error."""
     sys.stderr.write(f"fcco: {message}\n")
     sys.stderr.flush()

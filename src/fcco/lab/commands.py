@@ -48,17 +48,18 @@ def run_methods(command: MethodsCommand, console: Console) -> None:
 
 
 def in_python(recipe: Callable[..., object]) -> str:
-    """How a recipe is called, with its defaults.
+    """Return how a recipe is called, with its defaults.
 
     Args:
         recipe: of :data:`fcco.METHODS`.
     """
-    settings = [f"{name}={parameter.default}" for name, parameter in inspect.signature(recipe).parameters.items()]
+    parameters = inspect.signature(recipe).parameters.values()
+    settings = [f"{parameter.name}={parameter.default}" for parameter in parameters]
     return f"fcco.{recipe.__name__}({', '.join(settings)})"
 
 
 def without_markup(text: str) -> str:
-    """A docstring as plain text: names without the marks that the reference turns into links.
+    """Return a docstring as plain text: names without the marks that the reference turns into links.
 
     Args:
         text: of a docstring, without its indent.
@@ -122,10 +123,13 @@ def run_data(command: DataCommand, console: Console) -> None:
 
 
 def _at_hand(spec: Spec) -> str:
-    """Where a data set's files lie."""
+    """Say where a data set's files lie."""
     from fcco.lab.datasets.locate import cache_folder, data_folder, find_npz, find_release
 
-    folders = [folder for folder in (data_folder(None), cache_folder()) if folder is not None]
+    own = data_folder(None)
+    folders = [cache_folder()]
+    if own is not None:
+        folders = [own, *folders]
     try:
         release = find_release(spec, folders)
         npz = find_npz(spec, folders)
@@ -160,8 +164,9 @@ def run_report(command: ReportCommand, console: Console) -> None:
 
     out = command.out
     if out is None:
-        # A page of several folders belongs to none of them.
-        out = command.runs[0] if len(command.runs) == 1 else Path()
+        out = Path()  # a page of several folders belongs to none of them
+        if len(command.runs) == 1:
+            out = command.runs[0]
     with refusing():
         page = reporting.write(command.runs, out, title=command.title, note=command.note)
     console.print(f"report: {page}", highlight=False, soft_wrap=True)

@@ -1,30 +1,22 @@
-"""Everything that a training run depends on, as one typed, frozen dataclass: flags, TOML and config.json alike."""
+"""Everything that a run depends on, as one typed, frozen dataclass for flags, TOML files and config.json."""
 
 from __future__ import annotations
 
 import inspect
-import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
 import fcco
-from fcco._support import checks
-from fcco.lab.errors import LabError, in_words, nearest, pick
+from fcco.lab.errors import LabError, pick
 from fcco.lab.texts import OBJECTIVES
-
-Config = TypeVar("Config")
 
 OPTIMIZERS = ("sgd", "adam", "nadam", "adaptive")
 SCHEDULES = ("constant", "cosine", "linear", "step")
 RATES = ("alpha", "beta", "gamma", "zeta", "theta", "rate", "lag", "period", "importance")
 RECIPE_NAMES = {"rate": "step"}  # where a recipe's argument has another name than the field here
-
-
 METRICS = ("average_precision", "roc_auc", "partial_auc", "two_way_partial_auc", "ndcg", "concordance", "worst_group")
 
 
@@ -197,14 +189,12 @@ class TrainConfig(DataConfig):
     """Seconds between checkpoints."""
 
 
-_LARGE = 2**1023  # whole numbers from here on are no floats
-
 #: What may change between a run and its resumption: none of it changes the numbers.
 FREE = frozenset({"checkpoint_seconds", "tensorboard"})
 
 
 def check(config: TrainConfig) -> TrainConfig:
-    """The same configuration, once every name is known and every number is in range."""
+    """Return the same configuration, once every name is known and every number is in range."""
     from fcco.lab.models import NAMES as MODELS
 
     pick("method", config.method, fcco.METHODS)
@@ -212,14 +202,8 @@ def check(config: TrainConfig) -> TrainConfig:
     pick("model", config.model, MODELS)
     pick("optimizer", config.optimizer, OPTIMIZERS)
     pick("schedule", config.schedule, SCHEDULES)
-    taken = {name for name in RATES if RECIPE_NAMES.get(name, name) in recipe_arguments(config.method)}
-    for name in RATES:
-        if getattr(config, name) is not None and name not in taken:
-            raise LabError(f"{config.method} has no {name} (it takes {', '.join(sorted(taken)) or 'no rates'})")
-    if config.nesterov and "nesterov" not in recipe_arguments(config.method):
-        raise LabError(f"{config.method} has no momentum in Nesterov's form")
-    for field in fields(config):
-        _check_size(field.name, getattr(config, field.name))
+    _check_rates(config)
+    _check_sizes(config)
     if config.amsgrad and config.optimizer not in ("adam", "adaptive"):
         raise LabError(f"--amsgrad is for adam and adaptive, got --optimizer {config.optimizer}")
     _share("validation", config.validation, with_zero=True)
@@ -236,21 +220,11 @@ def check(config: TrainConfig) -> TrainConfig:
     return config
 
 
-def _check_size(name: str, value: Any) -> None:
-    """Refuse whole numbers that torch cannot hold, in lists too: its own errors name no setting."""
-    if isinstance(value, tuple):
-        for item in value:
-            _check_size(name, item)
-    elif isinstance(value, int) and abs(value) >= 2**63:
-        raise LabError(f"{flag(name)} must be below 2^63, got {value}")
-
-
 def check_fit(config: FitConfig) -> FitConfig:
-    """The same configuration, once every name is known and every number is in range."""
+    """Return the same configuration, once every name is known and every number is in range."""
     from fcco.lab.models import NAMES as MODELS
 
-    for field in fields(config):
-        _check_size(field.name, getattr(config, field.name))
+    _check_sizes(config)
     if config.metric is not None:
         pick("metric", config.metric, METRICS)
     if config.model is not None:
@@ -261,16 +235,46 @@ def check_fit(config: FitConfig) -> FitConfig:
     _number("epochs", config.epochs, above=0.0)
     for name in ("k", "batch_size", "image_size"):
         _number(name, getattr(config, name), least=1)
-    _number("threads", config.threads, least=0)
+    for name in ("threads", "seed"):
+        _number(name, getattr(config, name), least=0)
     _at_most("threads", config.threads, 1024)
     _at_most("image_size", config.image_size, 2**16)
-    _number("seed", config.seed, least=0)
     return config
 
 
 def _at_most(name: str, value: int | None, most: int) -> None:
     if value is not None and value > most:
         raise LabError(f"{flag(name)} must be at most {most}, got {value}")
+
+
+def takes_rate(method: str, name: str) -> bool:
+    """Return whether a method's recipe has the rate of this name."""
+    return RECIPE_NAMES.get(name, name) in recipe_arguments(method)
+
+
+def _check_rates(config: TrainConfig) -> None:
+    """Refuse rates that the method does not have."""
+    taken = [name for name in sorted(RATES) if takes_rate(config.method, name)]
+    for name in RATES:
+        if getattr(config, name) is not None and name not in taken:
+            listed = ", ".join(taken) or "no rates"
+            raise LabError(f"{config.method} has no {name} (it takes {listed})")
+    if config.nesterov and "nesterov" not in recipe_arguments(config.method):
+        raise LabError(f"{config.method} has no momentum in Nesterov's form")
+
+
+def _check_sizes(config: DataConfig) -> None:
+    for field in fields(config):
+        _check_size(field.name, getattr(config, field.name))
+
+
+def _check_size(name: str, value: Any) -> None:
+    """Refuse whole numbers that torch cannot hold, in lists too: its own errors name no setting."""
+    if isinstance(value, tuple):
+        for item in value:
+            _check_size(name, item)
+    elif isinstance(value, int) and abs(value) >= 2**63:
+        raise LabError(f"{flag(name)} must be below 2^63, got {value}")
 
 
 def _share(name: str, value: float, *, with_zero: bool = False) -> None:
@@ -292,100 +296,10 @@ def _number(name: str, value: float | None, *, least: float | None = None, above
 
 
 def flag(name: str) -> str:
-    """A field's flag."""
+    """Return a field's flag."""
     return "--" + name.replace("_", "-")
 
 
 def recipe_arguments(method: str) -> Mapping[str, inspect.Parameter]:
-    """What a method's recipe takes."""
+    """Return the arguments of a method's recipe."""
     return inspect.signature(fcco.METHODS[method]).parameters
-
-
-def from_toml(kind: type[Config], path: Path) -> Config:
-    """A configuration from a TOML file: the same names as the flags, with - or _."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LabError(in_words(error, path)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LabError(f"{path} is not TOML: {error}") from error
-    return from_values(kind, {name.replace("-", "_"): value for name, value in content.items()}, str(path))
-
-
-def from_values(kind: type[Config], values: Mapping[str, Any], where: str) -> Config:
-    """A configuration from plain values; unknown names and wrong types are refused by name."""
-    hints = get_type_hints(kind)
-    known = [field.name for field in fields(kind) if field.init]  # type: ignore[arg-type]
-    for name, value in values.items():
-        if name not in known:
-            raise LabError(f"{where}: unknown setting {name!r}{nearest(name, known)}")
-        if not _fits(value, hints[name]):
-            raise LabError(f"{where}: {name} must be {_named(hints[name])}, got {checks.shown(value)}")
-    return kind(**{name: _as(hints[name], value) for name, value in values.items()})
-
-
-def _as(hint: Any, value: Any) -> Any:
-    kinds = _kinds(hint)
-    if isinstance(value, list):
-        return tuple(value)
-    if isinstance(value, int) and not isinstance(value, bool) and float in kinds and int not in kinds:
-        return float(value)
-    if isinstance(value, str) and Path in kinds:
-        return Path(value)
-    return value
-
-
-def _kinds(hint: Any) -> tuple[Any, ...]:
-    if get_origin(hint) in (Union, UnionType):
-        return get_args(hint)
-    return (hint,)
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    return any(_fits_one(value, kind) for kind in _kinds(hint))
-
-
-def _fits_one(value: Any, kind: Any) -> bool:
-    if get_origin(kind) is Literal:
-        return value in get_args(kind)
-    if get_origin(kind) is tuple:
-        return isinstance(value, (list, tuple)) and all(_fits(item, get_args(kind)[0]) for item in value)
-    if kind is NoneType:
-        return value is None
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind is float:
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        return isinstance(value, float) or (is_whole and abs(value) < _LARGE)
-    if kind is Path:
-        return isinstance(value, str)
-    return isinstance(value, kind)
-
-
-def _named(hint: Any) -> str:
-    names = []
-    for kind in _kinds(hint):
-        if get_origin(kind) is Literal:
-            names.append(" or ".join(map(repr, get_args(kind))))
-        elif get_origin(kind) is tuple:
-            names.append(f"a list of {_named(get_args(kind)[0])}")
-        elif kind is not NoneType:
-            names.append({int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "text"))
-    return " or ".join(names)
-
-
-def as_values(config: Any) -> dict[str, Any]:
-    """A configuration as a flat dictionary of plain values."""
-    values = {}
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, Path):
-            value = str(value)
-        values[field.name] = value
-    return values
-
-
-def to_toml(config: Any) -> str:
-    """A configuration as TOML; what is None is left out."""
-    values = as_values(config)
-    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items() if value is not None)

@@ -37,7 +37,7 @@ def _progress(console: Console, *middle: ProgressColumn) -> Progress:
 
 
 def figures(row: Mapping[str, Any]) -> str:
-    """The latest evaluation in few characters."""
+    """Return the latest evaluation in few characters."""
     text = f"F {row['objective']:.4f}"
     for name, title in (("auroc", "AUROC"), ("ap", "AP"), ("metric", "metric")):
         if row.get(name) is not None:
@@ -114,7 +114,7 @@ class FitBar:
             self._progress.stop()
 
     def __call__(self, told: FitProgress) -> None:
-        """After a look at the validation part."""
+        """Show where the run stands after the validation part was scored."""
         text = f"{told.value:.4f}, best {told.best:.4f}"
         if self._task is None:
             self._task = self._progress.add_task(told.trial, total=told.total, figures=text)
@@ -166,7 +166,7 @@ class Bar:
         self._progress.stop()
 
     def next(self, name: str) -> None:
-        """The next run begins."""
+        """Show that the next run begins."""
         self._done += 1
         self._progress.update(self._task, description=name, completed=self._done, run=self._done + 1)
         if not self._console.is_terminal:

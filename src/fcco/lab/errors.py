@@ -47,7 +47,7 @@ class Diverged(Exception):
 
 
 def pick(what: str, name: str, names: Iterable[str]) -> str:
-    """``name`` where it is one of ``names``, else an error that suggests the nearest.
+    """Return ``name`` if it is one of ``names``, and raise an error that suggests the nearest one otherwise.
 
     Example:
         >>> pick("method", "msrv-v2", ["sox", "msvr-v2"])
@@ -60,15 +60,17 @@ def pick(what: str, name: str, names: Iterable[str]) -> str:
     raise LabError(f"unknown {what} {name!r}{nearest(name, known)}; known: {', '.join(known)}")
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """' (did you mean ...?)', or nothing where no name is near."""
-    close = difflib.get_close_matches(name, list(names), 1, 0.5)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
+    """Return ' (did you mean ...?)', or '' where no name is near."""
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
+    if not close:
+        return ""
+    return f" (did you mean {close[0]!r}?)"
 
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """What the library refuses while a run is put together is the user's to mend."""
+    """Turn what the library refuses while a run is put together into an error that the user can mend."""
     try:
         yield
     except DataMissing:
@@ -79,7 +81,7 @@ def refusing() -> Iterator[None]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Errors of the file system, in words."""
+    """Turn errors of the file system into one line for the user."""
     try:
         yield
     except OSError as error:
@@ -92,15 +94,19 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def in_words(error: OSError, path: Path | None = None) -> str:
-    """One line for an error of the file system."""
-    where = path if error.filename is None else Path(str(error.filename))
+    """Return one line for an error of the file system."""
+    where = path
+    if error.filename is not None:
+        where = Path(str(error.filename))
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk is full: {where} could not be written; what was saved before is whole"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"no permission: {where} ({error.strerror})"
-    return f"{where}: {error.strerror}" if where is not None and error.strerror else one_line(error)
+    if where is None or not error.strerror:
+        return one_line(error)
+    return f"{where}: {error.strerror}"
 
 
 def one_line(error: BaseException) -> str:
-    """The message of an error, on one line."""
+    """Return the message of an error on one line."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -54,7 +54,7 @@ class Row:
 
 @torch.no_grad()
 def scores(model: nn.Module, x: Tensor, chunk: int = 2048) -> Tensor:
-    """The model's scores (N, m) in evaluation mode; it is left in training mode."""
+    """Return the model's scores (N, m) in evaluation mode, and leave it in training mode."""
     model.eval()
     try:
         return torch.cat([model(part) for part in x.split(chunk)])
@@ -71,7 +71,7 @@ class Judged(NamedTuple):
 
 
 def judge(h: Tensor, data: Structure) -> Judged:
-    """AUROC and AP of labels, NDCG@10 of queries, the concordance of times, the worst group's accuracy."""
+    """Return AUROC and AP of labels, NDCG@10 of queries, the concordance of times, or the worst group's accuracy."""
     if isinstance(data, Tasks):
         if h.shape[1] != data.num_tasks:  # embeddings, which rank nothing
             return Judged(None, None, None)
@@ -94,7 +94,7 @@ class Ranking(NamedTuple):
 
 
 def ranking(h: Tensor, y: Tensor) -> Ranking:
-    """Macro AUROC and average precision of scores h (N, m) for classes (N,) or 0/1/NaN targets (N, m).
+    """Return macro AUROC and average precision of scores h (N, m) for classes (N,) or 0/1/NaN targets (N, m).
 
     Example:
         >>> ranking(torch.tensor([[3.0, -2.0], [1.0, 2.0], [2.0, 5.0]]), torch.tensor([0, 1, 1])).auroc
@@ -117,6 +117,6 @@ def ranking(h: Tensor, y: Tensor) -> Ranking:
 
 
 def _ranks(h: Tensor) -> Tensor:
-    """Each column as ranks in [0, 1], ties kept: torchmetrics would squash scores, and squashed scores may tie."""
+    """Return each column as ranks in [0, 1] with its ties: torchmetrics would squash scores, and these may tie then."""
     columns = [column.unique(return_inverse=True)[1] for column in h.unbind(1)]
     return torch.stack(columns, 1).double() / h.shape[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,24 +40,26 @@ class Curve:
 
 
 def curve(runs: Sequence[Rows], x: str, y: str) -> Curve:
-    """Mean and one standard deviation over seeds, as far as every run goes.
+    """Return mean and one standard deviation over seeds, as far as every run goes.
 
     Example:
         >>> runs = [[{"step": 0, "objective": 1.0}], [{"step": 0, "objective": 3.0}]]
         >>> curve(runs, "step", "objective").mean
         [2.0]
     """
-    points = [rows for rows in zip(*runs, strict=False) if all(row[y] is not None for row in rows)]
-    values = [[float(row[y]) for row in rows] for rows in points]
-    found = Curve([float(rows[0][x]) for rows in points], [], [], [])
-    for some in values:
-        mean = statistics.fmean(some)
+    found = Curve([], [], [], [])
+    for rows in zip(*runs, strict=False):
+        if any(row[y] is None for row in rows):
+            continue
+        values = [float(row[y]) for row in rows]
+        mean = statistics.fmean(values)
         spread = 0.0
-        if len(some) > 1:
-            spread = statistics.stdev(some)
+        if len(values) > 1:
+            spread = statistics.stdev(values)
         low = mean - spread
         if low <= 0:  # the axis is logarithmic
-            low = max(low, min(some))
+            low = max(low, min(values))
+        found.x.append(float(rows[0][x]))
         found.mean.append(mean)
         found.low.append(low)
         found.high.append(mean + spread)
@@ -93,7 +96,7 @@ def draw(path: Path, panels: Sequence[Panel], *, x: str, x_label: str, title: st
     from matplotlib.figure import Figure
 
     columns = min(3, len(panels))
-    lines = -(-len(panels) // columns)
+    lines = math.ceil(len(panels) / columns)
     width = 4.6 * columns
     if columns == 1:
         width = 7.2
@@ -114,10 +117,13 @@ def draw(path: Path, panels: Sequence[Panel], *, x: str, x_label: str, title: st
 
 
 def wrap(text: str, width: int) -> str:
-    """Lines of at most so many characters."""
+    """Return the text in lines of at most so many characters."""
     import textwrap
 
-    return "\n".join(line for part in text.split("\n") for line in textwrap.wrap(part, width))
+    lines = []
+    for part in text.split("\n"):
+        lines += textwrap.wrap(part, width)
+    return "\n".join(lines)
 
 
 def _draw_panel(axes: Any, panel: Panel, x: str, x_label: str) -> None:
@@ -142,7 +148,7 @@ def _draw_panel(axes: Any, panel: Panel, x: str, x_label: str) -> None:
 
 
 def _plain_ticks(axes: Any) -> None:
-    """0.05 rather than 5 x 10^-2, and thousands in short."""
+    """Label the ticks with 0.05 rather than 5 x 10^-2, and with thousands in short."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axes.get_ylim()
@@ -156,7 +162,7 @@ def _plain_ticks(axes: Any) -> None:
 
 
 def short(number: float, digits: int = 6) -> str:
-    """A large number in few characters.
+    """Return a large number in few characters.
 
     Example:
         >>> short(0), short(950), short(12_500), short(3_000_000), short(71_640, 3)

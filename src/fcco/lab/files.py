@@ -12,7 +12,7 @@ from fcco.lab.errors import LabError, writing
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The evaluations of a metrics.jsonl; a half-written last line is passed over."""
+    """Read the evaluations of a metrics.jsonl; a half-written last line is passed over."""
     rows: list[dict[str, Any]] = []
     if not path.exists():
         return rows
@@ -25,7 +25,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file."""
+    """Read a JSON object from a file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -36,7 +36,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """A JSON object into a file, whole or not at all."""
+    """Write a JSON object to a file, whole or not at all."""
     write_aside(path, json.dumps(finite(content), indent=2, allow_nan=False) + "\n")
 
 
@@ -49,7 +49,7 @@ def write_aside(path: Path, text: str) -> None:
 
 
 def finite(value: Any) -> Any:
-    """The same, with None in place of numbers that JSON does not know."""
+    """Return the same value with None in place of numbers that JSON does not know."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):

@@ -63,7 +63,7 @@ def fit_in(config: FitConfig, path: Path, *, resume: bool = False, callbacks: tu
 
 
 def metric_of(config: FitConfig, data: Structure) -> str:
-    """The metric that is named, or that the data are for."""
+    """Return the metric that is named, or that the data are for."""
     natural = "average_precision"
     for kind, name in ((Queries, "ndcg"), (RiskSets, "concordance"), (Groups, "worst_group")):
         if isinstance(data, kind):
@@ -79,7 +79,7 @@ def metric_of(config: FitConfig, data: Structure) -> str:
 
 
 def network_settings(config: FitConfig, data: Loaded) -> dict[str, Any]:
-    """What the network is made from."""
+    """Return what the network is made from."""
     model = config.model
     if model is None and data.encoder is not None:
         model = "table"
@@ -160,7 +160,7 @@ def _keep(config: FitConfig, folder: RunFolder, data: Loaded, settings: dict[str
 
 
 def _calibrate(config: FitConfig, result: FitResult) -> str | None:
-    """Learn probabilities where the data have labels; by which method."""
+    """Learn probabilities where the data have labels, and return by which method."""
     if config.calibrate == "none" or result.goal is None or result.validation is None:
         return None
     if result.goal.metric in ("ndcg", "concordance", "worst_group"):
@@ -175,7 +175,7 @@ def _calibrate(config: FitConfig, result: FitResult) -> str | None:
 
 
 def _fewest_positives(data: Any) -> int:
-    """How many positives the rarest label of the validation part has."""
+    """Return how many positives the rarest label of the validation part has."""
     y = data.y
     if data.classes is not None:
         counts = y[y >= 0].bincount(minlength=len(data.classes))
@@ -185,7 +185,7 @@ def _fewest_positives(data: Any) -> int:
 
 
 def measure(result: FitResult, test: Structure) -> dict[str, Any]:
-    """The metric on the test part with its interval, the plain loss's beside it; of labels AUROC and AP too."""
+    """Return the metric on the test part with its interval, and the plain loss's; for labels AUROC and AP too."""
     test = test.to(next(result.model.parameters()).device)
     plain = replace(result, model=result.plain_model())
     measured: dict[str, Any] = {

@@ -46,7 +46,7 @@ def _append(number: int, content: bytes) -> None:
 
 
 def _end_of_lines(number: int) -> int:
-    """Where the last whole line of a file ends."""
+    """Return where the last whole line of a file ends."""
     end = os.lseek(number, 0, os.SEEK_END)
     while end > 0:
         start = max(0, end - _PIECE)

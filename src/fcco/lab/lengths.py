@@ -31,7 +31,7 @@ class Costs:
 
 
 def total_steps(config: TrainConfig, method: fcco.Method, steps_per_epoch: int, costs: Costs) -> int:
-    """How many steps the run takes."""
+    """Return how many steps the run takes."""
     if config.steps is not None:
         return config.steps
     if config.total_samples is None:
@@ -51,7 +51,7 @@ def total_steps(config: TrainConfig, method: fcco.Method, steps_per_epoch: int, 
 
 
 def steps_within(samples: int, step: int, period: int | None, extra: int) -> int:
-    """How many steps draw at most so many samples, where every period begins with ``extra`` ones.
+    """Return how many steps draw at most so many samples, where every period begins with ``extra`` ones.
 
     Example:
         >>> steps_within(100, 10, None, 0), steps_within(100, 10, 4, 20), steps_within(75, 10, 4, 20)
@@ -64,7 +64,7 @@ def steps_within(samples: int, step: int, period: int | None, extra: int) -> int
 
 
 def schedule(config: TrainConfig, total: int) -> Callable[[int], float]:
-    """The step size at each step."""
+    """Return the step size at each step."""
     assert config.lr is not None  # resolved
     lr = config.lr
 

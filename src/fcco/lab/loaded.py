@@ -15,8 +15,9 @@ from fcco.data import Groups, Queries, RiskSets, Structure, Tasks
 from fcco.lab import datasets
 from fcco.lab.config import DataConfig, flag
 from fcco.lab.datasets import Dataset
+from fcco.lab.datasets.classes import check_classes
 from fcco.lab.datasets.locate import digests
-from fcco.lab.datasets.table import Table, check_classes, read_table
+from fcco.lab.datasets.table import Table, read_table
 from fcco.lab.errors import DataError, LabError, nearest, refusing
 from fcco.tables import TableEncoder
 from fcco.tables._columns import is_missing, level_name
@@ -74,30 +75,34 @@ class Loaded:
 
 
 def inputs_of(data: Structure) -> Tensor:
-    """All of x, where it is one tensor."""
+    """Return all of x, where it is one tensor."""
     x: Tensor = data.source.take(torch.arange(data.num_examples, device=data.device))
     return x
 
 
 def load(config: DataConfig) -> Loaded:
-    """The data that a configuration names."""
-    names = [field.name for field in fields(DataConfig)]
-    only_data = DataConfig(**{name: getattr(config, name) for name in names})
+    """Load the data that a configuration names."""
+    values = {field.name: getattr(config, field.name) for field in fields(DataConfig)}
+    only_data = DataConfig(**values)
     with refusing():
         return _load(only_data, _stamp(only_data.dataset))
 
 
 def _stamp(dataset: str) -> tuple[int, int, int]:
-    """Number, size and latest change of a path's files: data that were replaced are read anew."""
+    """Return number, size and latest change of a path's files, so that data that were replaced are read anew."""
     path = Path(dataset)
     if dataset in datasets.NAMES or not path.exists():
         return (0, 0, 0)
     files = [path]
     if path.is_dir():
-        files = [file for file in path.rglob("*") if file.is_file()]
-    stats = [file.stat() for file in files]
-    latest = max((stat.st_mtime_ns for stat in stats), default=0)
-    return (len(stats), sum(stat.st_size for stat in stats), latest)
+        files = list(filter(Path.is_file, path.rglob("*")))
+    size = 0
+    latest = 0
+    for file in files:
+        status = file.stat()
+        size += status.st_size
+        latest = max(latest, status.st_mtime_ns)
+    return (len(files), size, latest)
 
 
 @lru_cache(maxsize=2)
@@ -114,7 +119,7 @@ def _load(config: DataConfig, stamp: tuple[int, int, int]) -> Loaded:
 
 
 def is_table(path: Path, config: DataConfig) -> bool:
-    """Whether a path is a table; an .npz is one where a column of it is named as target, time or the like."""
+    """Return whether a path is a table; an .npz is one where a column of it is named as target, time or the like."""
     if not path.is_file():
         return False
     if path.name.lower().endswith(TABLES):
@@ -123,7 +128,7 @@ def is_table(path: Path, config: DataConfig) -> bool:
 
 
 def load_dataset(name: str, image_size: int | None = None) -> Dataset:
-    """A data set by name, or the user's own images or arrays by their path."""
+    """Load a data set by name, or the user's own images or arrays by their path."""
     return _load_dataset(name, image_size, _stamp(name))
 
 
@@ -162,7 +167,7 @@ def _from_dataset(data: Dataset, positive: str | None) -> Loaded:
 
 
 def _one_label(data: Dataset, y: Tensor, positive: str | None) -> tuple[Tensor, tuple[str, ...], str | None]:
-    """Two classes as one label (N, 1), what it is called, and what the other class is; others as they are."""
+    """Return two classes as one label (N, 1), its name, and the other class's name; other labels as they are."""
     if data.multilabel and positive is not None:
         raise LabError(f"--positive is for one target, but {data.name} has {data.num_classes} labels")
     if data.multilabel or (positive is None and data.num_classes != 2):
@@ -173,10 +178,9 @@ def _one_label(data: Dataset, y: Tensor, positive: str | None) -> tuple[Tensor, 
             known = ", ".join(data.classes[:20])
             raise LabError(f"--positive must be a class of {data.name}, got {positive!r}; it has {known}")
         chosen = data.classes.index(positive)
-    others = [name for place, name in enumerate(data.classes) if place != chosen]
     negative = "other"
-    if len(others) == 1:
-        negative = others[0]
+    if data.num_classes == 2:
+        negative = data.classes[1 - chosen]
     return (y == chosen).float().unsqueeze(1), (data.classes[chosen],), negative
 
 
@@ -264,7 +268,7 @@ class _Roles:
             self.about = f"{len(found.classes)} labels"
 
     def _others(self, table: Table, config: DataConfig) -> None:
-        """Rankings, survival and groups."""
+        """Set the roles of rankings, survival and groups."""
         if config.positive is not None:
             raise LabError("--positive is for labels, not with --query, --time or --group")
         if len(config.target) > 1:
@@ -272,20 +276,24 @@ class _Roles:
         if config.time is not None:
             self._survival(table, config)
         elif config.query is not None:
-            relevance = _numbers(table, "--target", config.target[0])
-            _check_relevance(table, config.target[0], relevance)
-            query = _column(table, "--query", config.query)
-            self.over = lambda x: Queries(x, query, relevance)
-            self.outputs = ("score",)
-            self.about = f"ranked by {config.target[0]} within {len(set(query))} of {config.query}"
+            self._ranking(table, config, config.query)
         else:
             self._groups(table, config)
-        named = [config.query, config.time, config.event, config.group, *config.target, *config.drop]
-        out = {name for name in named if name is not None}
         table.named("--drop", config.drop)
-        self.columns = {name: values for name, values in table.columns.items() if name not in out}
+        roles = (config.query, config.time, config.event, config.group)
+        others = set(filter(None, roles)).union(config.target, config.drop)
+        self.columns = {name: values for name, values in table.columns.items() if name not in others}
         if not self.columns:
-            raise DataError(f"{table.name} has no feature column besides {', '.join(sorted(out))}")
+            raise DataError(f"{table.name} has no feature column besides {', '.join(sorted(others))}")
+
+    def _ranking(self, table: Table, config: DataConfig, query_name: str) -> None:
+        target = config.target[0]
+        relevance = _numbers(table, "--target", target)
+        _check_relevance(table, target, relevance)
+        query = _column(table, "--query", query_name)
+        self.over = lambda x: Queries(x, query, relevance)
+        self.outputs = ("score",)
+        self.about = f"ranked by {target} within {len(set(query))} of {query_name}"
 
     def _survival(self, table: Table, config: DataConfig) -> None:
         assert config.time is not None
@@ -315,7 +323,7 @@ class _Roles:
 
 
 def _column(table: Table, argument: str, name: str) -> list[str]:
-    """A column's values as words; none may be missing."""
+    """Return a column's values as words; none may be missing."""
     (place,) = table.named(argument, [name])
     values = table.columns[place].tolist()
     for row, value in enumerate(values):
@@ -334,7 +342,7 @@ def _check_relevance(table: Table, name: str, relevance: Any) -> None:
 
 
 def _numbers(table: Table, argument: str, name: str) -> Any:
-    """A column's values (N,) as float64."""
+    """Return a column's values (N,) as float64."""
     (place,) = table.named(argument, [name])
     values = table.columns[place]
     if values.dtype.kind not in "fiub":

@@ -11,7 +11,7 @@ from fcco.lab.errors import LabError
 
 
 def pick_device(name: str) -> torch.device:
-    """A device by its name; "auto": an accelerator where there is one."""
+    """Return a device by its name; "auto": an accelerator where there is one."""
     if name == "auto":
         name = "cpu"
         if torch.cuda.is_available():
@@ -33,7 +33,7 @@ def pick_device(name: str) -> torch.device:
 
 @contextmanager
 def thread_count(wanted: int, *, small: bool) -> Iterator[None]:
-    """So many CPU threads for a while; 0: one for a small network, torch's own choice for others."""
+    """Use so many CPU threads within the block; 0: one for a small network, torch's own choice for others."""
     before = torch.get_num_threads()
     count = before
     if wanted:

@@ -22,13 +22,13 @@ class Watch(Protocol):
     """Who is told how a run goes."""
 
     def began(self, parts: Parts, rows: list[dict[str, Any]]) -> None:
-        """At the start, with the evaluations of an earlier part of the run."""
+        """Called at the start, with the evaluations of an earlier part of the run."""
 
     def stepped(self, step: int) -> None:
-        """After every step."""
+        """Called after every step."""
 
     def evaluated(self, row: Row) -> None:
-        """After every evaluation."""
+        """Called after every evaluation."""
 
 
 @final
@@ -62,7 +62,7 @@ class Tally:
         self._total = torch.zeros((), dtype=torch.float64, device=device)
 
     def add(self, report: Report, seconds: float) -> None:
-        """A step took so long, and estimated F; that is read later, since a captured step would have to wait."""
+        """Add a step's time and its estimate of F, which is read later: a captured step would have to wait."""
         self.seconds += seconds
         self._reports.append(report)
         if len(self._reports) >= MANY:
@@ -77,7 +77,7 @@ class Tally:
         self._reports = []
 
     def take(self) -> float | None:
-        """The mean of the estimates of F since the last call; None: there were no steps."""
+        """Return the mean of the estimates of F since the last call; None: there were no steps."""
         self._read()
         if self._steps == 0:
             return None

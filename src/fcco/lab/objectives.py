@@ -25,7 +25,7 @@ _KINDS: dict[str, type[Structure]] = {
 
 
 def make_objective(config: TrainConfig, model: nn.Module, data: Structure) -> OutputObjective:
-    """The objective over the training part."""
+    """Make the objective over the training part."""
     return _MAKERS[config.objective](config, model, data)
 
 
@@ -47,7 +47,7 @@ def check_kind(config: TrainConfig, data: Structure) -> None:
 
 
 def num_outputs(config: TrainConfig, num_classes: int) -> int:
-    """How many numbers the network gives per example."""
+    """Return how many numbers the network gives per example."""
     if config.objective == "NCA":
         return config.embedding
     return num_classes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,20 +14,22 @@ from torch import Tensor, nn
 import fcco
 from fcco.data import Batch, Loader, Structure, TaskBlocks, Tasks, full_pass
 from fcco.data._epochs import EpochLoader
-from fcco.lab.config import RATES, RECIPE_NAMES, TrainConfig, check, from_values, recipe_arguments
-from fcco.lab.errors import LabError, in_words, refusing
+from fcco.lab.config import RATES, RECIPE_NAMES, TrainConfig, check, recipe_arguments
+from fcco.lab.errors import LabError, refusing
 from fcco.lab.lengths import Costs, schedule, total_steps
 from fcco.lab.loaded import Loaded, inputs_of, load
 from fcco.lab.machine import pick_device
 from fcco.lab.models import channels_last
 from fcco.lab.objectives import check_kind, make_objective, num_outputs
 from fcco.lab.passes import ComposedPass, FullPass, depends_on_batch
+from fcco.lab.values import from_values, read_toml
 from fcco.lab.weights import Prepared, new_model
 from fcco.objectives import MultiTaskAUC, OutputObjective
 
 #: In place of the methods' own 0.1, for the lab's step size: at lr 0.1 on digits MSVR-v2 with 0.1 ended far off in 4 of
 #: 28 runs (one diverged), with 0.5 in none of 20.
 SAFE_RATES = {"alpha": 0.5, "beta": 0.5}
+DEFAULT_LR = {"sgd": 0.1}  # 0.001 for all others
 
 
 @final
@@ -82,7 +83,7 @@ class Parts:
 
 
 def build(config: TrainConfig, method: fcco.Method | None = None) -> Parts:
-    """Put a run together; the global generator is seeded here.
+    """Put a run together. This seeds the global generator.
 
     Args:
         config: of the run.
@@ -114,16 +115,10 @@ def build(config: TrainConfig, method: fcco.Method | None = None) -> Parts:
             capture=_capture(config, device),
         )
         loader = solver.loader(blocks=_blocks(config), samples=config.samples, seed=config.seed)
-        evaluations = data.num_examples
-        if composed is not None:
-            evaluations = composed.evaluations
         pass_samples = _labelled(objective)
-        large = None
-        if isinstance(loader, Loader):
-            large = loader.large_batch_size
-        costs = Costs(loader.batch_size, pass_samples, evaluations, large)
         stages = _stages(config, solver)
         if stages is None:
+            costs = _costs(loader, data, pass_samples, composed)
             steps = total_steps(config, solver.method, len(loader), costs)
         else:
             steps = sum(stage.steps for stage in stages.stages)
@@ -151,8 +146,19 @@ def build(config: TrainConfig, method: fcco.Method | None = None) -> Parts:
     )
 
 
+def _costs(loader: EpochLoader, data: Structure, pass_samples: int, composed: ComposedPass | None) -> Costs:
+    """Return what a step and a full pass cost."""
+    evaluations = data.num_examples
+    if composed is not None:
+        evaluations = composed.evaluations
+    large = None
+    if isinstance(loader, Loader):
+        large = loader.large_batch_size
+    return Costs(loader.batch_size, pass_samples, evaluations, large)
+
+
 def _parts_of(config: TrainConfig, data: Loaded) -> tuple[Structure, Structure | None]:
-    """What is trained on, and what is left out of it for validation."""
+    """Return what is trained on, and what is left out of it for validation."""
     if config.validation == 0.0:
         return data.train, None
     valid, train = data.train.split(config.validation, seed=config.seed)
@@ -160,32 +166,36 @@ def _parts_of(config: TrainConfig, data: Loaded) -> tuple[Structure, Structure |
 
 
 def resolved(config: TrainConfig, objective: OutputObjective) -> TrainConfig:
-    """The same configuration with the lab's and the method's own choices in place of None."""
-    blocks = config.blocks
-    if blocks is None:
-        blocks = default_blocks(objective.num_blocks)
-        if not isinstance(objective, MultiTaskAUC):
-            # Blocks are examples, items or groups here, and there are many of them.
-            blocks = min(32, objective.num_blocks)
-        if not isinstance(objective, MultiTaskAUC) and config.method == "output-memory":
-            # It draws B1 B2 examples, each for all blocks.
-            blocks = max(1, 256 // config.samples)
-    lr = config.lr
-    if lr is None and config.optimizer == "sgd":
-        lr = 0.1
-    elif lr is None:
-        lr = 0.001
+    """Return the same configuration with the lab's and the method's own choices in place of None."""
+    choices = _default_rates(config)
+    if config.blocks is None:
+        choices["blocks"] = _chosen_blocks(config, objective)
+    if config.lr is None:
+        choices["lr"] = DEFAULT_LR.get(config.optimizer, 0.001)
+    return replace(config, **choices)
+
+
+def _default_rates(config: TrainConfig) -> dict[str, Any]:
+    """Return the rates that the method takes and the configuration leaves open."""
     taken = recipe_arguments(config.method)
     rates: dict[str, Any] = {}
     for name in RATES:
         parameter = taken.get(RECIPE_NAMES.get(name, name))
         if getattr(config, name) is None and parameter is not None and parameter.default is not None:
             rates[name] = SAFE_RATES.get(name, parameter.default)
-    return replace(config, blocks=blocks, lr=lr, **rates)
+    return rates
+
+
+def _chosen_blocks(config: TrainConfig, objective: OutputObjective) -> int:
+    if isinstance(objective, MultiTaskAUC):
+        return default_blocks(objective.num_blocks)
+    if config.method == "output-memory":
+        return max(1, 256 // config.samples)  # it draws B1 B2 examples, each for all blocks
+    return min(32, objective.num_blocks)  # blocks are examples, items or groups, and there are many of them
 
 
 def default_blocks(num_tasks: int) -> int:
-    """The paper's B1: 5, and 50 for a hundred tasks."""
+    """Return the paper's B1: 5, and 50 for a hundred tasks."""
     if num_tasks >= 100:
         return 50
     return min(5, num_tasks)
@@ -207,7 +217,7 @@ def _model(config: TrainConfig, data: Loaded, device: torch.device) -> Prepared:
 
 
 def network_settings(config: TrainConfig, num_classes: int) -> dict[str, Any]:
-    """What the network is made from; without dropout, so that F is a function of the weights."""
+    """Return what the network is made from; without dropout, so that F is a function of the weights."""
     return {
         "model": config.model,
         "outputs": num_outputs(config, num_classes),
@@ -218,15 +228,10 @@ def network_settings(config: TrainConfig, num_classes: int) -> dict[str, Any]:
 
 
 def _stages(config: TrainConfig, solver: fcco.Solver) -> fcco.StageWise | None:
-    """The stages of a TOML file: [[stage]] tables with steps, lr, alpha, beta."""
+    """Read the stages of a TOML file: [[stage]] tables with steps, lr, alpha and beta."""
     if config.stages is None:
         return None
-    try:
-        content = tomllib.loads(config.stages.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LabError(in_words(error, config.stages)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LabError(f"{config.stages} is not TOML: {error}") from error
+    content = read_toml(config.stages)
     tables = content.get("stage")
     if not isinstance(tables, list) or not tables or set(content) != {"stage"}:
         raise LabError(f"{config.stages} must hold [[stage]] tables and nothing else")
@@ -242,15 +247,19 @@ def _stages(config: TrainConfig, solver: fcco.Solver) -> fcco.StageWise | None:
 
 def _method(config: TrainConfig) -> fcco.Method:
     taken = recipe_arguments(config.method)
-    named = {RECIPE_NAMES.get(name, name): getattr(config, name) for name in RATES}
-    rates = {name: value for name, value in named.items() if name in taken and value is not None}
+    rates: dict[str, Any] = {}
+    for name in RATES:
+        argument = RECIPE_NAMES.get(name, name)
+        value = getattr(config, name)
+        if argument in taken and value is not None:
+            rates[argument] = value
     if config.nesterov:
         rates["nesterov"] = True
     return fcco.METHODS[config.method](**rates)
 
 
 def _capture(config: TrainConfig, device: torch.device) -> bool | Literal["auto"]:
-    """What the Solver is told of captured steps."""
+    """Return the Solver's argument `capture`."""
     if config.capture and device.type == "cuda":
         return "auto"
     return False
@@ -259,7 +268,7 @@ def _capture(config: TrainConfig, device: torch.device) -> bool | Literal["auto"
 def _composed(
     config: TrainConfig, objective: OutputObjective, structure: TaskBlocks | None = None
 ) -> ComposedPass | None:
-    """A pass composed as the steps are, where the model needs it; of the objective's own blocks or of others."""
+    """Return a pass composed as the steps are, over the objective's blocks or others; None where none is needed."""
     if structure is None and isinstance(objective.blocks, TaskBlocks):
         structure = objective.blocks
     if structure is None or not depends_on_batch(objective):
@@ -268,7 +277,7 @@ def _composed(
 
 
 def _exact_pass(config: TrainConfig, objective: OutputObjective, data: Structure) -> FullPass | None:
-    """A pass over the examples that F is evaluated on, where those are not all."""
+    """Return a pass over the examples that F is evaluated on; None where those are all of them."""
     if config.eval_examples == 0 or config.eval_examples >= data.num_examples:
         return None
     if not isinstance(objective, MultiTaskAUC):
@@ -291,13 +300,13 @@ def _exact_pass(config: TrainConfig, objective: OutputObjective, data: Structure
 
 
 def _part_pass(part: TaskBlocks, dtype: torch.dtype | None) -> Iterator[Batch]:
-    """A pass over a part of the objective's data: the tasks are the same, and whose examples these are is not asked."""
+    """Pass over a part of the objective's data: the tasks are the same, and the batches do not name their data set."""
     for batch in full_pass(part, dtype=dtype):
         yield replace(batch, origin=None)
 
 
 def _labelled(objective: OutputObjective) -> int:
-    """m n: the labels of all tasks; where blocks are no tasks, the examples."""
+    """Return m n: the number of labels of all tasks, or of examples where blocks are no tasks."""
     structure = objective.blocks
     if not isinstance(structure, TaskBlocks):
         return structure.data.num_examples

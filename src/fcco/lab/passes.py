@@ -23,7 +23,7 @@ FullPass = Callable[[], Iterable[Batch]]
 
 
 def depends_on_batch(model: nn.Module) -> bool:
-    """Whether an example's output depends on the other examples of its batch, in training mode."""
+    """Return whether an example's output depends on the other examples of its batch, in training mode."""
     return any(isinstance(part, _BatchNorm) for part in model.modules())
 
 
@@ -94,7 +94,7 @@ class ComposedPass:
             yield Batch(x, piece.id, piece.index, structure.labels_at(piece.id), weight=weight)
 
     def _deal(self, index: Tensor, drawn: Tensor, members: Tensor) -> Iterator[_Piece]:
-        """Each example of the part goes to one of the blocks drawn, as its positive or its negative.
+        """Deal each example of the part to one of the blocks drawn, as its positive or its negative.
 
         A task's positives all stand in its own list besides, so those dealt to it need no second place.
         """
@@ -116,13 +116,13 @@ class ComposedPass:
         return (_Piece(index, row, times[row]) for row in id)
 
     def _or_first(self, ids: Tensor, pool: Pool, task: Tensor) -> Tensor:
-        """The examples, or where there are none the first of the task's in the whole data, to fill up the batch."""
+        """Return the examples; where there are none, the task's first one in the whole data fills up the batch."""
         if ids.numel():
             return ids
         return pool.choice.take(task.view(1), torch.zeros(1, 1, dtype=torch.int64, device=task.device))[0]
 
     def _cycled(self, ids: Tensor, batches: int, size: int) -> Tensor:
-        """(batches, size): the examples in a random order, over and over."""
+        """Return the examples in a random order, over and over: (batches, size)."""
         shuffled = ids[self._shuffled(ids.shape[0])]
         return shuffled.repeat(math.ceil(batches * size / ids.shape[0]))[: batches * size].view(batches, size)
 

@@ -64,10 +64,10 @@ def run_predict(command: PredictCommand, console: Console) -> None:
 
 
 def _check_finished(run: Path) -> None:
+    if not (run / "config.json").exists():
+        return
     status = run / "status.json"
-    if (run / "config.json").exists() and (
-        not status.exists() or read_json(status).get("status") not in ("finished", None)
-    ):
+    if not status.exists() or read_json(status).get("status") not in ("finished", None):
         raise LabError(f"the run in {run} is not finished; go on with: fcco train --resume {run}")
 
 
@@ -75,7 +75,7 @@ def _check_finished(run: Path) -> None:
 
 
 def read_new(inputs: Inputs, path: Path) -> New:
-    """Data as the run's network takes them."""
+    """Read data as the run's network takes them."""
     if not path.exists():
         raise LabError(f"{path} is not there")
     if inputs.encoder is not None:
@@ -93,14 +93,22 @@ def read_new(inputs: Inputs, path: Path) -> New:
         return New(x, {"file": files}, [])
     if path.suffix != ".npz":
         raise LabError(f"{path} must be a folder of images or an .npz with an array x")
+    return New(_from_npz(path, shape), {}, [])
+
+
+def _from_npz(path: Path, shape: tuple[int, ...]) -> Tensor:
+    """Read the array x, or else x_test, whose examples must have this shape."""
     arrays = open_npz(path)
-    key = next((name for name in ("x", "x_test") if name in arrays), None)
-    if key is None:
+    if "x" in arrays:
+        key = "x"
+    elif "x_test" in arrays:
+        key = "x_test"
+    else:
         raise LabError(f"{path} must hold an array x, got {', '.join(arrays)}")
     x = as_examples(arrays[key], f"{path.name}: {key}")
     if tuple(x.shape[1:]) != shape:
         raise LabError(f"{path.name}: {key} must hold examples of shape {shape}, got {tuple(x.shape[1:])}")
-    return New(x, {}, [])
+    return x
 
 
 def _from_table(inputs: Inputs, table: Table) -> New:
@@ -119,7 +127,7 @@ def _from_table(inputs: Inputs, table: Table) -> New:
 
 
 def predicted(run: Path, inputs: Inputs, x: Tensor) -> dict[str, list[Any]]:
-    """The columns of scores, and of probabilities where the run was calibrated."""
+    """Return the columns of scores, and of probabilities where the run was calibrated."""
     probabilities = None
     if (run / "model.safetensors").exists():
         result = load_result(run, inputs.model)
@@ -136,7 +144,7 @@ def predicted(run: Path, inputs: Inputs, x: Tensor) -> dict[str, list[Any]]:
 
 
 def _columns(what: str, names: list[str], values: Tensor) -> dict[str, list[Any]]:
-    """One column per output; of one output it has no name of its own."""
+    """Return one column per output; a single one is not named after its output."""
     matrix = values.detach().cpu()
     if matrix.dim() == 1:
         matrix = matrix.unsqueeze(1)
@@ -150,7 +158,7 @@ def _columns(what: str, names: list[str], values: Tensor) -> dict[str, list[Any]
 
 
 def write_table(path: Path, columns: dict[str, list[Any]]) -> None:
-    """A CSV file, whole or not at all."""
+    """Write a CSV file, whole or not at all."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
@@ -49,7 +50,7 @@ class Protocol:
     shortened: str = ""
 
     def notes(self) -> str:
-        """For every figure: what was chosen where the paper says nothing."""
+        """Return the note for every figure: what was chosen where the paper says nothing."""
         searched = []
         for name, values in self.grid.items():
             numbers = ", ".join(f"{value:g}" for value in values)
@@ -83,7 +84,7 @@ QUICK = Protocol(
 
 
 def shortened(protocol: Protocol, budget: float) -> Protocol:
-    """The same protocol on a part of its samples, tuned by halving; says so."""
+    """Return the same protocol on a part of its samples, tuned by halving, with a note that says so."""
     if budget == 1.0:
         return protocol
     text = f"{protocol.shortened} SHORTENED: {budget:.0%} of the samples, tuned by successive halving.".strip()
@@ -119,8 +120,9 @@ class Figure:
 
 
 def base(protocol: Protocol, data: Dataset, method: str, *, model: str | None = None) -> TrainConfig:
-    """A run of the protocol, rates still open."""
-    m, n = data.num_classes, len(data.x_train)
+    """Return a run of the protocol whose rates are still open."""
+    m = data.num_classes
+    n = len(data.x_train)
     blocks = default_blocks(m)
     network = protocol.model
     if model is not None and protocol.model != "mlp":
@@ -143,7 +145,7 @@ def base(protocol: Protocol, data: Dataset, method: str, *, model: str | None = 
 
 
 def _with_period(config: TrainConfig, labels: int) -> TrainConfig:
-    """The same run with the theorem's period, I = m n/(B1 B2), where its method has one."""
+    """Return the same run with the theorem's period, I = m n/(B1 B2), where its method has one."""
     if "period" not in recipe_arguments(config.method):
         return config
     drawn = (config.blocks or 1) * config.samples
@@ -151,21 +153,25 @@ def _with_period(config: TrainConfig, labels: int) -> TrainConfig:
 
 
 def figure_groups(name: str, protocol: Protocol, sets: list[Dataset]) -> Iterator[Group]:
-    """The curves of a figure."""
+    """Yield the curves of a figure."""
     for data in sets:
         if name == "figure1":
             for method in METHODS:
                 yield _group(data.name, method, base(protocol, data, method))
         elif name == "figure2":
-            for number in ("v1", "v2", "v3"):
-                for method in (f"msvr-{number}", f"variant-{number}"):
-                    yield _group(f"{number} on {data.name}", method, base(protocol, data, method))
+            yield from _variants(protocol, data)
         elif name == "figure3":
-            for model in ("resnet18", "resnet34", "densenet121"):
-                for method in METHODS:
-                    yield _group(f"{model} on {data.name}", method, base(protocol, data, method, model=model))
+            for model, method in itertools.product(("resnet18", "resnet34", "densenet121"), METHODS):
+                yield _group(f"{model} on {data.name}", method, base(protocol, data, method, model=model))
         else:
             yield from _sizes(name, protocol, data)
+
+
+def _variants(protocol: Protocol, data: Dataset) -> Iterator[Group]:
+    """Yield the curves of figure 2: each version of MSVR beside its Variant."""
+    for number in ("v1", "v2", "v3"):
+        for method in (f"msvr-{number}", f"variant-{number}"):
+            yield _group(f"{number} on {data.name}", method, base(protocol, data, method))
 
 
 def _group(panel: str, method: str, config: TrainConfig) -> Group:
@@ -173,7 +179,7 @@ def _group(panel: str, method: str, config: TrainConfig) -> Group:
 
 
 def _sizes(name: str, protocol: Protocol, data: Dataset) -> Iterator[Group]:
-    """Figures 4 and 5: other batch sizes, with the rates tuned at B1 = 5 and the usual B2, for equal steps."""
+    """Yield the curves of figures 4 and 5: other batch sizes, at the rates of the usual ones, for equal steps."""
     b2 = protocol.samples
     if name == "figure4":
         sizes = {f"B1 = {b1}": (b1, b2) for b1 in (2, 5, 9)}

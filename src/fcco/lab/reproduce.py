@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fcco.lab import reporting
-from fcco.lab.config import TrainConfig, as_values
+from fcco.lab.config import TrainConfig
 from fcco.lab.console import Bar
 from fcco.lab.datasets import NAMES
 from fcco.lab.errors import Diverged, LabError, pick, refusing, writing
@@ -23,6 +23,7 @@ from fcco.lab.protocol import DATASETS, QUICK, Figure, Group, Protocol, figure_g
 from fcco.lab.runs import read_json, write_json
 from fcco.lab.sweep import carry_out, open_sweep, run_name
 from fcco.lab.train import Outcome, finish
+from fcco.lab.values import as_values
 
 Name = Literal["figure1", "figure2", "figure3", "figure4", "figure5", "all"]
 
@@ -60,7 +61,7 @@ class ReproduceCommand:
 
 
 def run_reproduce(command: ReproduceCommand, console: Console) -> list[Path]:
-    """Reproduce; returns the figures' paths."""
+    """Reproduce figures, and return their paths."""
     names: list[str] = [command.figure]
     if command.figure == "all":
         names = list(TITLES)
@@ -109,26 +110,27 @@ def _figure(command: ReproduceCommand, name: str) -> Figure:
     label = "iterations"
     if x == "samples":
         label = "samples drawn"
-    groups = [
-        replace(group, config=_on(command, group.config), tuned_as=_on(command, group.tuned_as))
-        for group in figure_groups(name, _protocol(command), data)
-    ]
+    groups = []
+    for group in figure_groups(name, _protocol(command), data):
+        groups.append(replace(group, config=_on(command, group.config), tuned_as=_on(command, group.tuned_as)))
     return Figure(name, title, x, label, tuple(groups))
 
 
 def _on(command: ReproduceCommand, config: TrainConfig) -> TrainConfig:
+    """Return the configuration on the device that the command names."""
     return replace(config, device=command.device, precision=command.precision, threads=command.threads)
 
 
 def _remember(command: ReproduceCommand, protocol: Protocol, out: Path) -> None:
-    """The folder belongs to one protocol."""
+    """Write down the protocol of a folder; a folder that holds another one is an error."""
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
-    described: dict[str, Any] = {
-        "command": {name: value for name, value in as_values(command).items() if name != "out"},
-        "protocol": {**as_values(protocol), "grid": {name: list(v) for name, v in protocol.grid.items()}},
-    }
-    described["protocol"]["hidden"] = list(protocol.hidden)
+    of_command = as_values(command)
+    del of_command["out"]
+    of_protocol = as_values(protocol)
+    of_protocol["grid"] = {name: list(values) for name, values in protocol.grid.items()}
+    of_protocol["hidden"] = list(protocol.hidden)
+    described: dict[str, Any] = {"command": of_command, "protocol": of_protocol}
     kept = out / "protocol.json"
     if kept.exists() and read_json(kept) != described:
         raise LabError(f"{out} holds another reproduction; take another --out")
@@ -136,11 +138,12 @@ def _remember(command: ReproduceCommand, protocol: Protocol, out: Path) -> None:
 
 
 def _tuned(protocol: Protocol, group: Group, out: Path, console: Console) -> TrainConfig:
-    """The best point of the grid for a method, by final F at seed 0."""
+    """Return the best point of the grid for a method, by final F at seed 0."""
     folder = out / "tuning" / run_name(group.tuned_as)
     sweep = open_sweep(group.tuned_as, protocol.grid, folder, halving=protocol.halving)
     carry_out(sweep, None, console)
-    return sweep.best()[0]
+    config, _ = sweep.best()
+    return config
 
 
 def _run_seeds(
@@ -204,13 +207,17 @@ def _panel(title: str, outcomes: Mapping[Group, list[Outcome]]) -> Panel:
 
 
 def _data_notes(figure: Figure) -> str:
-    """Where the data came from, where they are not the published files."""
-    names = dict.fromkeys(group.config.dataset for group in figure.groups)
-    return " ".join(f"Data: {load_dataset(name)}." for name in names if load_dataset(name).source != "original files")
+    """Say where the data came from, where they are not the published files."""
+    notes = []
+    for name in dict.fromkeys(group.config.dataset for group in figure.groups):
+        data = load_dataset(name)
+        if data.source != "original files":
+            notes.append(f"Data: {data}.")
+    return " ".join(notes)
 
 
 def rates(config: TrainConfig) -> str:
-    """A method's rates in few characters."""
+    """Return a method's rates in few characters."""
     text = f"lr {config.lr:g}"
     for name, symbol in (("alpha", "α"), ("beta", "β"), ("period", "I")):
         value = getattr(config, name)
@@ -220,7 +227,7 @@ def rates(config: TrainConfig) -> str:
 
 
 def spread(rows: Sequence[Mapping[str, Any]], name: str, digits: int) -> str:
-    """Mean ± standard deviation."""
+    """Return mean ± standard deviation."""
     values = [float(row[name]) for row in rows if row[name] is not None]
     if not values:
         return "-"

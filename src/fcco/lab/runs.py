@@ -15,9 +15,10 @@ from typing import IO, Any, Literal, final
 import torch
 
 import fcco
-from fcco.lab.config import DataConfig, TrainConfig, as_values, from_values
+from fcco.lab.config import DataConfig, TrainConfig
 from fcco.lab.errors import LabError, writing
 from fcco.lab.files import finite, read_json, read_rows, write_aside, write_json
+from fcco.lab.values import as_values, from_values
 
 __all__ = [
     "RunFolder",
@@ -56,7 +57,7 @@ class RunFolder:
         return self.config.exists()
 
     def start(self, config: DataConfig, environment: Mapping[str, Any]) -> None:
-        """Begin a run; refused where one was begun before."""
+        """Begin a run; a folder where one was begun before is an error."""
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         self.lock()
@@ -95,7 +96,7 @@ class RunFolder:
         )
 
     def forget(self) -> None:
-        """As if no run had been begun here: for one that was refused before its first step."""
+        """Remove every trace of a run that was refused before its first step."""
         for file in (self.config, self.environment, self.status, self.path / ".lock"):
             file.unlink(missing_ok=True)
         if not any(self.path.iterdir()):
@@ -109,13 +110,13 @@ class RunFolder:
             self._lock = None
 
     def read_config(self) -> TrainConfig:
-        """The configuration that the run was started with."""
+        """Return the configuration that the run was started with."""
         if not self.used:
             raise LabError(f"no run to resume in {self.path} (it has no config.json)")
         return from_values(TrainConfig, read_json(self.config), str(self.config))
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """One more evaluation."""
+        """Append an evaluation."""
         with writing(self.metrics), open(self.metrics, "a", encoding="utf-8") as file:
             file.write(json.dumps(finite(row), allow_nan=False) + "\n")
             file.flush()
@@ -128,12 +129,12 @@ class RunFolder:
         return rows
 
     def end(self, status: Status, message: str = "") -> None:
-        """How it stands with the run."""
+        """Write down how the run stands."""
         write_json(self.status, {"status": status, "message": message})
 
 
 def environment(device: torch.device, data: str, sha256: Mapping[str, str]) -> dict[str, Any]:
-    """Where a run takes place, and on which data."""
+    """Describe where a run takes place, and on which data."""
     name = "cpu"
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
@@ -152,7 +153,7 @@ def environment(device: torch.device, data: str, sha256: Mapping[str, str]) -> d
 
 @lru_cache(maxsize=1)
 def _commit() -> str | None:
-    """The commit that fcco runs from, '+' where files were changed since; None outside of a checkout."""
+    """Return the commit that fcco runs from, with '+' where files were changed since; None outside of a checkout."""
     package = Path(fcco.__file__).parent
 
     def git(*arguments: str) -> str:
@@ -170,7 +171,7 @@ def _commit() -> str | None:
 
 
 def fresh_folder(parent: Path, stem: str) -> Path:
-    """parent/stem-1, or the first number after it that is not taken; made here, so that nobody else takes it."""
+    """Make parent/stem-1, or the first number after it that is free, and return it; nobody else can take it then."""
     number = 1
     with writing(parent):
         parent.mkdir(parents=True, exist_ok=True)

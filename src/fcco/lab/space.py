@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, final
 
-from fcco.lab.config import RATES, RECIPE_NAMES, TrainConfig, check, from_values, recipe_arguments
-from fcco.lab.errors import LabError, in_words, nearest
+from fcco.lab.config import RATES, TrainConfig, check, takes_rate
+from fcco.lab.errors import LabError, nearest
+from fcco.lab.values import from_values, read_toml
 
 #: The grid of the paper's experiments (Section 5).
 PAPER: dict[str, tuple[Any, ...]] = {
@@ -37,17 +37,10 @@ Space = Mapping[str, tuple[Any, ...] | Range]
 
 
 def read_space(path: Path) -> Space:
-    """A space from TOML: ``name = [values]``, or ``name = {low = ..., high = ..., log = true, step = ...}``."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LabError(in_words(error, path)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LabError(f"{path} is not TOML: {error}") from error
+    """Read a space from TOML: ``name = [values]``, or ``name = {low = ..., high = ..., log = true, step = ...}``."""
     known = {field.name for field in fields(TrainConfig)}
     space: dict[str, tuple[Any, ...] | Range] = {}
-    for written, values in content.items():
-        name = written.replace("-", "_")
+    for name, values in read_toml(path).items():
         if name not in known:
             raise LabError(f"{path}: unknown setting {name!r}{nearest(name, known)}")
         space[name] = _choices(values, f"{path}: {name}", name)
@@ -57,19 +50,30 @@ def read_space(path: Path) -> Space:
 
 
 def _choices(values: Any, where: str, name: str) -> tuple[Any, ...] | Range:
+    """Return what one setting may be: the values of a list, or a range."""
     if isinstance(values, list) and values:
-        for value in values:
-            from_values(TrainConfig, {name: value}, where)
-            _check_finite(where, value)
-        return tuple(tuple(value) if isinstance(value, list) else value for value in values)
+        return _listed(values, where, name)
     if isinstance(values, dict) and {"low", "high"} <= values.keys() <= {"low", "high", "log", "step"}:
         numbers = [values["low"], values["high"], values.get("step", 1)]
         if all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in numbers):
             for number in numbers:
                 _check_finite(where, number)
-            _check_range(where, values["low"], values["high"], values.get("step", 1), bool(values.get("log", False)))
+            low, high, step = numbers
+            _check_range(where, low, high, step, log=bool(values.get("log", False)))
             return Range(**values, whole=all(isinstance(number, int) for number in numbers))
     raise LabError(f"{where} must be a list of values, or {{low = ..., high = ..., log = true, step = ...}}")
+
+
+def _listed(values: list[Any], where: str, name: str) -> tuple[Any, ...]:
+    """Return the values as the configuration holds them, each checked against the setting's type."""
+    choices = []
+    for value in values:
+        from_values(TrainConfig, {name: value}, where)
+        _check_finite(where, value)
+        if isinstance(value, list):
+            value = tuple(value)
+        choices.append(value)
+    return tuple(choices)
 
 
 def _check_finite(where: str, value: Any) -> None:
@@ -79,7 +83,7 @@ def _check_finite(where: str, value: Any) -> None:
         raise LabError(f"{where} must be below 2^63, got {value}")
 
 
-def _check_range(where: str, low: float, high: float, step: float, log: bool) -> None:
+def _check_range(where: str, low: float, high: float, step: float, *, log: bool) -> None:
     if not low < high:
         raise LabError(f"{where}: low must be below high, got {low} and {high}")
     if log and low <= 0:
@@ -89,16 +93,17 @@ def _check_range(where: str, low: float, high: float, step: float, log: bool) ->
 
 
 def is_grid(space: Space) -> bool:
-    """Whether every setting has a list of values."""
+    """Return whether every setting has a list of values."""
     return not any(isinstance(values, Range) for values in space.values())
 
 
 def points(space: Space, base: TrainConfig) -> Iterator[dict[str, Any]]:
-    """Every point of a grid once; rates that a point's method does not take are left out of it."""
+    """Yield every point of a grid once, without the rates that the point's method does not take."""
     seen = set()
     lists = [values for values in space.values() if not isinstance(values, Range)]
     for values in itertools.product(*lists):
-        point = trimmed(dict(zip(space, values, strict=True)), base)
+        named = dict(zip(space, values, strict=True))
+        point = trimmed(named, base)
         key = tuple(sorted(point.items(), key=lambda item: item[0]))
         if key not in seen:
             seen.add(key)
@@ -106,15 +111,15 @@ def points(space: Space, base: TrainConfig) -> Iterator[dict[str, Any]]:
 
 
 def trimmed(point: Mapping[str, Any], base: TrainConfig) -> dict[str, Any]:
-    """A point without the rates that its method does not take."""
-    taken = recipe_arguments(point.get("method", base.method))
+    """Return a point without the rates that its method does not take."""
+    method = point.get("method", base.method)
     kept = {}
     for name, value in point.items():
-        if name not in RATES or RECIPE_NAMES.get(name, name) in taken:
+        if name not in RATES or takes_rate(method, name):
             kept[name] = value
     return kept
 
 
 def at(base: TrainConfig, point: Mapping[str, Any]) -> TrainConfig:
-    """The configuration at a point."""
+    """Return the configuration at a point."""
     return check(replace(base, **trimmed(point, base)))

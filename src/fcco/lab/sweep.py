@@ -18,7 +18,7 @@ from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
-from fcco.lab.config import TrainConfig, as_values
+from fcco.lab.config import TrainConfig
 from fcco.lab.console import Bar
 from fcco.lab.errors import Diverged, Interrupted, LabError, Pruned, StorageError, one_line, writing
 from fcco.lab.evaluate import Row
@@ -28,6 +28,7 @@ from fcco.lab.parts import Parts
 from fcco.lab.runs import read_json, write_json
 from fcco.lab.space import Range, Space, at, is_grid, points
 from fcco.lab.train import finish
+from fcco.lab.values import as_values
 
 Metric = Literal["objective", "auroc", "ap", "metric"]
 MOST_TRIALS = 50  # of a space that is no grid, where the user says nothing
@@ -46,24 +47,31 @@ class Sweep:
 
     @property
     def field(self) -> str:
-        """Where a run's evaluation has what is compared: of the validation part, where there is one."""
+        """The field of an evaluation that is compared: the validation part's, where there is one."""
         if self.metric == "objective" or self.base.validation == 0.0:
             return self.metric
         return f"validation_{self.metric}"
 
     def best(self) -> tuple[TrainConfig, float]:
-        """The best configuration and its value."""
+        """Return the best configuration and its value."""
         with recording(self.out):
             return self._best()
 
     def _best(self) -> tuple[TrainConfig, float]:
         done = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if not done:
-            told = [trial.user_attrs.get("message") for trial in self.study.get_trials(deepcopy=False)]
-            reason = next((f": {message}" for message in told if message), "")
-            raise LabError(f"no run of the sweep in {self.out} came to its end{reason}")
+            raise LabError(f"no run of the sweep in {self.out} came to its end{self._first_failure()}")
         trial = self.study.best_trial
-        return at(self.base, json.loads(trial.user_attrs["point"])), float(trial.values[0])
+        point = json.loads(trial.user_attrs["point"])
+        return at(self.base, point), float(trial.values[0])
+
+    def _first_failure(self) -> str:
+        """Return the first message that a failed run left, after a colon; "" where there is none."""
+        for trial in self.study.get_trials(deepcopy=False):
+            message = trial.user_attrs.get("message")
+            if message:
+                return f": {message}"
+        return ""
 
 
 def open_sweep(
@@ -76,7 +84,7 @@ def open_sweep(
     *,
     halving: bool = False,
 ) -> Sweep:
-    """Make or reopen a sweep; a folder that holds another one is refused."""
+    """Make or reopen a sweep; a folder that holds another sweep is an error."""
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
     described = {"base": as_values(base), "space": _described(space), "metric": metric, "halving": halving}
@@ -94,10 +102,10 @@ def open_sweep(
             )
     write_json(kept, described | {"data_sha256": data})
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    sampler = optuna.samplers.TPESampler(seed=base.seed)
     pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
     if halving:
         pruner = optuna.pruners.SuccessiveHalvingPruner()
-    sampler = optuna.samplers.TPESampler(seed=base.seed)
     direction: Literal["minimize", "maximize"] = "maximize"
     if metric == "objective":
         direction = "minimize"
@@ -139,7 +147,7 @@ class Failed(Exception):
 
 @contextmanager
 def recording(out: Path) -> Iterator[None]:
-    """What goes wrong while the sweep's record is read or written, in one sentence: Optuna has many ways to say it."""
+    """Turn whatever Optuna raises while the sweep's record is read or written into one sentence for the user."""
     try:
         yield
     except (LabError, Diverged, Failed, Interrupted, Pruned, optuna.TrialPruned):
@@ -163,13 +171,7 @@ def carry_out(sweep: Sweep, trials: int | None, console: Console) -> None:
 
 def _carry_out(sweep: Sweep, trials: int | None, console: Console) -> None:
     _prepare(sweep)
-    done = sum(_ended(trial) for trial in sweep.study.get_trials(deepcopy=False))
-    if is_grid(sweep.space):
-        left = len(sweep.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
-        if trials is not None:
-            left = min(left, trials - done)
-    else:
-        left = (trials or MOST_TRIALS) - done
+    left = _trials_left(sweep, trials)
     if left <= 0:
         return
     with Bar(console, "sweep", left) as bar:
@@ -177,38 +179,56 @@ def _carry_out(sweep: Sweep, trials: int | None, console: Console) -> None:
             sweep.study.optimize(lambda trial: _run(sweep, trial, bar), n_trials=1, catch=(Diverged, Failed))
 
 
+def _trials_left(sweep: Sweep, trials: int | None) -> int:
+    """Return how many trials are still to run, of the grid or of the number that was asked for."""
+    done = sum(_ended(trial) for trial in sweep.study.get_trials(deepcopy=False))
+    if not is_grid(sweep.space):
+        return (trials or MOST_TRIALS) - done
+    waiting = sweep.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+    if trials is None:
+        return len(waiting)
+    return min(len(waiting), trials - done)
+
+
 def _ended(trial: FrozenTrial) -> bool:
-    """Whether a trial came to an end of its own."""
+    """Return whether a trial came to an end of its own, good or bad, and is not to run again."""
     if trial.state is TrialState.FAIL:
         return trial.user_attrs.get("status") in ("diverged", "failed")
     return bool(trial.state.is_finished())
 
 
 def _prepare(sweep: Sweep) -> None:
-    """Have every point of a grid waiting that nobody has run or is running, and what killed processes left."""
-    study = sweep.study
+    """Queue every point that is to run: of a grid those that nobody has run, else those of killed processes."""
+    taken, abandoned = _sort_trials(sweep.study)
+    queue = abandoned
+    if is_grid(sweep.space):
+        queue = [json.dumps(point) for point in points(sweep.space, sweep.base)]
+        random.Random(sweep.base.seed).shuffle(queue)  # the first few trials should not all lie in one corner
+    for point in dict.fromkeys(queue):
+        if point not in taken:
+            sweep.study.enqueue_trial(_plain(json.loads(point)), user_attrs={"point": point})
+
+
+def _sort_trials(study: optuna.Study) -> tuple[set[str], list[str]]:
+    """Return the points that have run or are running, and those whose process was killed."""
     taken = set()
-    loose = []
+    abandoned = []
     for trial in study.get_trials():
-        point = trial.user_attrs.get("point")
-        left_behind = trial.state is TrialState.RUNNING and _dead(trial.user_attrs.get("process"))
-        if left_behind:
+        killed = trial.state is TrialState.RUNNING and _dead(trial.user_attrs.get("process"))
+        if killed:
             study.tell(trial.number, state=TrialState.FAIL)
-        if left_behind or (trial.state is TrialState.FAIL and not _ended(trial)):
-            loose.append(point)
+        point = trial.user_attrs.get("point")
+        if point is None:  # it ended before it had one
+            continue
+        if killed or (trial.state is TrialState.FAIL and not _ended(trial)):
+            abandoned.append(point)
         else:
             taken.add(point)
-    grid: list[str] = []
-    if is_grid(sweep.space):
-        grid = [json.dumps(point) for point in points(sweep.space, sweep.base)]
-    random.Random(sweep.base.seed).shuffle(grid)  # the first few trials should not all lie in one corner
-    for point in dict.fromkeys(grid or loose):
-        if point is not None and point not in taken:
-            study.enqueue_trial(_plain(json.loads(point)), user_attrs={"point": point})
+    return taken, abandoned
 
 
 def _dead(process: Any) -> bool:
-    """Whether a process of this machine has ended; those of other machines are taken to be alive."""
+    """Return whether a process of this machine has ended; those of other machines are taken to be alive."""
     if process is None:
         return True
     host, number = process
@@ -224,7 +244,7 @@ def _dead(process: Any) -> bool:
 
 
 def _run(sweep: Sweep, trial: optuna.Trial, bar: Bar) -> float:
-    """One run; how it ended stands in the trial's attributes."""
+    """Carry out one run and return its value; how it ended is written to the trial's attributes."""
     trial.set_user_attr("process", [socket.gethostname(), os.getpid()])
     trial.set_user_attr("status", "interrupted")  # until it ends otherwise
     point = _point(sweep, trial)
@@ -263,18 +283,19 @@ def _note(trial: optuna.Trial, status: str, error: Exception) -> None:
 
 
 def _point(sweep: Sweep, trial: optuna.Trial) -> dict[str, Any]:
-    """The point that was put aside for this trial, else one that the sampler suggests."""
-    given = trial.user_attrs.get("point")
+    """Return the point that was queued for this trial, else one that the sampler suggests."""
+    queued = trial.user_attrs.get("point")
     names = list(sweep.space)
-    if given is not None:
-        names = list(json.loads(given))
+    if queued is not None:
+        names = list(json.loads(queued))
     return {name: _suggested(trial, name, sweep.space[name]) for name in names}
 
 
 def _suggested(trial: optuna.Trial, name: str, values: tuple[Any, ...] | Range) -> Any:
     if not isinstance(values, Range):
         texts = [_scalar(value) for value in values]
-        return values[texts.index(trial.suggest_categorical(name, texts))]
+        chosen = trial.suggest_categorical(name, texts)
+        return values[texts.index(chosen)]
     options: dict[str, Any] = {"log": values.log}
     if values.step is not None and not values.log:
         options["step"] = values.step
@@ -288,14 +309,16 @@ def _plain(point: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _scalar(value: Any) -> Any:
+    """Return the value as Optuna can store it; it has no lists."""
     if isinstance(value, (list, tuple)):
         return json.dumps(value)
     return value
 
 
 def run_name(config: TrainConfig) -> str:
-    """A folder's name that tells configurations apart, the same in every process."""
-    digest = hashlib.sha256(json.dumps(as_values(config), sort_keys=True).encode()).hexdigest()[:10]
+    """Return a folder's name that tells configurations apart and is the same in every process."""
+    described = json.dumps(as_values(config), sort_keys=True)
+    digest = hashlib.sha256(described.encode()).hexdigest()[:10]
     return f"{Path(config.dataset).stem}-{config.method}-{digest}"
 
 
@@ -309,12 +332,15 @@ class _Pruning:
         self._bar = bar
 
     def began(self, parts: Parts, rows: list[dict[str, Any]]) -> None:
+        """Pass it on to the progress bar."""
         self._bar.began(parts, rows)
 
     def stepped(self, step: int) -> None:
+        """Pass it on to the progress bar."""
         self._bar.stepped(step)
 
     def evaluated(self, row: Row) -> None:
+        """Report the evaluation, and stop the run where Optuna says that it is behind."""
         self._bar.evaluated(row)
         with recording(self._sweep.out):
             self._trial.report(getattr(row, self._sweep.field), row.step)

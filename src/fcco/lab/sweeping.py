@@ -10,12 +10,13 @@ from optuna.trial import TrialState
 from rich.console import Console
 from rich.table import Table
 
-from fcco.lab.config import TrainConfig, to_toml
+from fcco.lab.config import TrainConfig
 from fcco.lab.errors import LabError
 from fcco.lab.runs import fresh_folder, write_aside
 from fcco.lab.space import PAPER, Space, read_space
 from fcco.lab.sweep import Metric, Sweep, carry_out, open_sweep, recording
 from fcco.lab.train_command import file_defaults, settings
+from fcco.lab.values import to_toml
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class SweepCommand(TrainConfig):
 
 
 def sweep_defaults(argv: Sequence[str]) -> SweepCommand:
-    """Defaults from the TOML file that --config names, else the sweep's own."""
+    """Return the defaults from the TOML file that --config names, else the sweep's own."""
     return file_defaults(SweepCommand, argv)
 
 
@@ -78,7 +79,7 @@ def run_sweep(command: SweepCommand, console: Console) -> Sweep:
 
 
 def _table(sweep: Sweep, most: int = 10) -> Table:
-    """The best trials, and how many ended otherwise."""
+    """Return a table of the best trials, titled by how all of them ended."""
     trials = sweep.study.get_trials(deepcopy=False)
     done = [trial for trial in trials if trial.state is TrialState.COMPLETE and trial.values]
     done.sort(key=lambda trial: trial.values[0], reverse=sweep.metric != "objective")

@@ -69,7 +69,7 @@ def train(config: TrainConfig, path: Path, *, resume: bool = False, watch: Watch
 
 
 def finish(config: TrainConfig, path: Path, watch: Watch | None = None) -> Outcome:
-    """The outcome of a run: from its folder where it is finished, else by training, from its checkpoint if need be."""
+    """Return the outcome of a run: read from its folder where it is finished, else by training on from there."""
     folder = RunFolder(path)
     if not folder.used:
         return train(config, path, watch=watch)
@@ -93,6 +93,8 @@ def _run(parts: Parts, folder: RunFolder, watch: Watch) -> Outcome:
 
 @final
 class _Training:
+    """One run under way: the parts, the folder, and what has been counted so far."""
+
     def __init__(self, parts: Parts, folder: RunFolder, watch: Watch) -> None:
         self.parts = parts
         self.folder = folder
@@ -112,22 +114,27 @@ class _Training:
             except fcco.NonFiniteError as error:
                 self._diverged(one_line(error))
         self._save()
-        with writing(self.folder.path):
-            save_weights(self.folder.path / "weights.pt", self.parts)
-        settings = network_settings(self.parts.config, self.parts.data.num_classes)
-        described = describe_inputs(settings, self.parts.data, self.parts.config)
-        write_json(self.folder.path / INPUTS_FILE, described)
+        self._save_weights()
         self.folder.end("finished", f"{self.solver.t} steps")
         return Outcome(self.folder.path, self.parts.config, read_rows(self.folder.metrics))
+
+    def _save_weights(self) -> None:
+        """Write the weights, and beside them what the network needs to be built again."""
+        path = self.folder.path
+        with writing(path):
+            save_weights(path / "weights.pt", self.parts)
+        settings = network_settings(self.parts.config, self.parts.data.num_classes)
+        described = describe_inputs(settings, self.parts.data, self.parts.config)
+        write_json(path / INPUTS_FILE, described)
 
     def _loop(self, signals: Signals) -> None:
         total = self.parts.total_steps
         batches = self._batches()
         while self.solver.t < total:
-            charged = self._step(next(batches))
+            passed = self._step(next(batches))
             step = self.solver.t
             self.watch.stepped(step)
-            if charged or step == 1 or step == total or step % self.parts.eval_every == 0:
+            if passed or step in (1, total) or step % self.parts.eval_every == 0:
                 self._evaluate()
             if signals.received is not None:
                 self._interrupted(signals.received)
@@ -139,7 +146,7 @@ class _Training:
             yield from self.parts.loader
 
     def _step(self, batch: Batch) -> bool:
-        """Take a step; whether it began with a full pass: a curve against samples has a level part there."""
+        """Take a step, and return whether it began with a full pass (a curve against samples is flat there)."""
         before = self.solver.samples
         began = time.perf_counter()
         if self.parts.stages is None:
@@ -151,6 +158,7 @@ class _Training:
         in_pass = report.samples - before - len(batch)
         if not self.solver.method.finite_sum or in_pass == 0:
             return False
+        # The Solver counts the examples that it went through; the paper charges m n.
         self.tally.uncounted += self.parts.pass_samples - in_pass
         return True
 
@@ -198,11 +206,8 @@ class _Training:
         self._save()
         name = signal.Signals(number).name
         self.folder.end("interrupted", f"{name} at step {self.solver.t}")
-        raise Interrupted(
-            number, f"stopped at step {self.solver.t}, saved; go on with: fcco train --resume {self.folder.path}"
-        )
-
-    # ------------------------------------------------------------------ checkpoints
+        message = f"stopped at step {self.solver.t}, saved; go on with: fcco train --resume {self.folder.path}"
+        raise Interrupted(number, message)
 
     def _stateful(self) -> dict[str, Stateful]:
         stateful: dict[str, Stateful] = {
@@ -222,7 +227,7 @@ class _Training:
         self.saved_at = time.monotonic()
 
     def _load(self) -> list[dict[str, Any]]:
-        """Go on from the checkpoint, where there is one; the evaluations up to there."""
+        """Go on from the checkpoint, where there is one, and return the evaluations up to there."""
         if self.folder.checkpoint.exists():
             fcco.load(self.folder.checkpoint, **self._stateful())
         self.folder.status.unlink(missing_ok=True)
@@ -249,7 +254,7 @@ class _Training:
 
 
 def _deterministic(device: str) -> None:
-    """Same seed, same bits, on an accelerator too."""
+    """Make the same seed give the same bits on an accelerator too."""
     if device != "cpu" and torch.cuda.is_available():
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.deterministic = True

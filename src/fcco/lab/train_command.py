@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import tyro
 
-from fcco.lab.config import Config, FitConfig, TrainConfig, as_values, flag, from_toml, from_values
+from fcco.lab.config import FitConfig, TrainConfig, flag
 from fcco.lab.errors import LabError, nearest
 from fcco.lab.files import read_json
+from fcco.lab.values import Config, as_values, from_toml, from_values
 
 
 @dataclass(frozen=True)
@@ -66,23 +67,24 @@ CHOICES = ("method", "objective")
 
 
 def train_kind(argv: Sequence[str]) -> type[FitCommand] | type[TrainCommand]:
-    """Which of the two a command line means: by its flags, its file, or the run that it resumes."""
+    """Return which of the two a command line means: by its flags, its file, or the run that it resumes."""
     named = named_files(argv)
     given = [(name, flag(name)) for name in _given(argv)]
-    given += [(name, f"{named.config}: {name}") for name in _in_file(named.config)]
+    for name in _in_file(named.config):
+        given.append((name, f"{named.config}: {name}"))
     if named.resume is not None:
         chooses = "method" in run_config(named.resume)
     else:
         chooses = any(name in CHOICES for name, _ in given)
-    kind: type[FitCommand] | type[TrainCommand] = FitCommand
-    other: type[FitCommand] | type[TrainCommand] = TrainCommand
+    of_fit = {field.name for field in fields(FitCommand)}
+    of_train = {field.name for field in fields(TrainCommand)}
     if chooses:
-        kind, other = other, kind
-    mine = {field.name for field in fields(kind)}
-    foreign = {field.name for field in fields(other)} - mine
+        for name, shown in given:
+            _check_name(name, shown, of_train, of_fit - of_train, chooses)
+        return TrainCommand
     for name, shown in given:
-        _check_name(name, shown, mine, foreign, chooses)
-    return kind
+        _check_name(name, shown, of_fit, of_train - of_fit, chooses)
+    return FitCommand
 
 
 def _check_name(name: str, shown: str, mine: set[str], foreign: set[str], chooses: bool) -> None:
@@ -117,7 +119,7 @@ def file_defaults(kind: type[Config], argv: Sequence[str]) -> Config:
 
 
 def run_config(path: Path) -> dict[str, Any]:
-    """What the run in a folder was started with."""
+    """Return what the run in a folder was started with."""
     file = path / "config.json"
     if not file.exists():
         raise LabError(f"no run to resume in {path} (it has no config.json)")
@@ -125,13 +127,13 @@ def run_config(path: Path) -> dict[str, Any]:
 
 
 def settings(command: Any, kind: type[Config]) -> Config:
-    """The run's own part of a command."""
+    """Return the run's own part of a command."""
     values = {field.name: getattr(command, field.name) for field in fields(kind)}  # type: ignore[arg-type]
     return kind(**values)
 
 
 def changed(before: Any, now: Any) -> list[tuple[str, Any, Any]]:
-    """The settings that differ: name, before, now."""
+    """Return the settings that differ: name, before, now."""
     old = as_values(before)
     found = []
     for name, value in as_values(now).items():
@@ -141,7 +143,7 @@ def changed(before: Any, now: Any) -> list[tuple[str, Any, Any]]:
 
 
 def named_files(argv: Sequence[str]) -> argparse.Namespace:
-    """The files that --config and --resume name."""
+    """Return the files that --config and --resume name."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--config", type=Path)
     parser.add_argument("--resume", type=Path)
@@ -152,7 +154,7 @@ def named_files(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _given(argv: Sequence[str]) -> list[str]:
-    """The settings that the flags name."""
+    """Return the settings that the flags name."""
     names = []
     for word in argv:
         if word.startswith("--"):
@@ -162,7 +164,7 @@ def _given(argv: Sequence[str]) -> list[str]:
 
 
 def _in_file(path: Path | None) -> list[str]:
-    """The settings that a TOML file names; what is wrong with the file is said when it is read."""
+    """Return the settings that a TOML file names; what is wrong with the file is said when it is read."""
     if path is None:
         return []
     try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fcco.lab.config import FREE, DataConfig, FitConfig, TrainConfig, check, check_fit, flag, from_values
+from fcco.lab.config import FREE, DataConfig, FitConfig, TrainConfig, check, check_fit, flag
 from fcco.lab.console import FitBar, Live, figures
 from fcco.lab.errors import LabError, refusing
 from fcco.lab.files import read_json
@@ -18,6 +18,7 @@ from fcco.lab.loaded import load
 from fcco.lab.runs import RunFolder, fresh_folder
 from fcco.lab.train import train
 from fcco.lab.train_command import FitCommand, TrainCommand, changed, run_config, settings
+from fcco.lab.values import from_values
 
 #: A run whose objective fell by more than this share of its whole way in its last fifth has not come to its end.
 STILL_FALLING = 0.05
@@ -54,7 +55,7 @@ def _run_fit(command: FitCommand, console: Console) -> None:
 
 
 def summary(measured: Mapping[str, Any]) -> str:
-    """What came out, on three lines."""
+    """Return what came out, on three lines."""
     lines = [
         f"chosen: {measured['chosen']} ({measured['setting']})",
         f"test {measured['metric']} {_with_interval(measured['test'])}, of {measured['test_examples']} examples; "
@@ -103,7 +104,7 @@ def _run_method(command: TrainCommand, console: Console) -> None:
 
 
 def still_falling(rows: Sequence[Mapping[str, Any]]) -> float:
-    """How much of the objective's whole fall lies in the last fifth of the run.
+    """Return how much of the objective's whole fall lies in the last fifth of the run.
 
     Example:
         >>> still_falling([{"step": t, "objective": 10.0 - t} for t in range(11)])
@@ -124,7 +125,7 @@ def still_falling(rows: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _folder(command: FitCommand | TrainCommand, config: FitConfig | TrainConfig, stem: str) -> Path:
-    """The run's folder: the one that is resumed, the one that is named, or a new one."""
+    """Return the run's folder: the one that is resumed, the one that is named, or a new one."""
     if command.resume is not None:
         _refuse_changes(RunFolder(command.resume), config, command.out)
         return command.resume

@@ -55,7 +55,7 @@ class Prepared(nn.Module):
 
 
 def scaling(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and spread of examples, one number per channel (C, 1, 1) or feature (F,); constant ones have spread 1."""
+    """Return mean and spread per channel (C, 1, 1) or feature (F,); the spread of constant ones is 1."""
     axes: tuple[int, ...] = (0,)
     if x.dim() == 4:
         axes = (0, 2, 3)
@@ -65,16 +65,18 @@ def scaling(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def new_model(settings: Mapping[str, Any], data: Loaded, *, bf16: bool = False) -> Prepared:
-    """A network with fresh weights for the data, scaled by their training part (tables are scaled by their encoder)."""
+    """Return a network with fresh weights, which scales by the training part (tables are scaled by their encoder)."""
     net = network(settings, data.in_shape, data.encoder)
-    mean, spread = torch.zeros(data.in_shape), torch.ones(data.in_shape)
     if data.encoder is None:
         mean, spread = scaling(data.x_train)
+    else:
+        mean = torch.zeros(data.in_shape)
+        spread = torch.ones(data.in_shape)
     return Prepared(net, mean, spread, bf16=bf16)
 
 
 def network(settings: Mapping[str, Any], in_shape: tuple[int, ...], encoder: TableEncoder | None = None) -> nn.Module:
-    """The network that settings name: model, outputs, hidden, stem; for tables dropout too."""
+    """Build the network that settings name: model, outputs, hidden, stem; for tables dropout too."""
     model = settings["model"]
     outputs = settings["outputs"]
     hidden = tuple(settings["hidden"])
@@ -99,7 +101,7 @@ def network(settings: Mapping[str, Any], in_shape: tuple[int, ...], encoder: Tab
 
 
 def describe_inputs(settings: Mapping[str, Any], data: Loaded, config: DataConfig) -> dict[str, Any]:
-    """How new data become a network's inputs, and what its scores are of: everything but the weights."""
+    """Describe how new data become a network's inputs, and what its scores are of: everything but the weights."""
     encoder = None
     if data.encoder is not None:
         encoder = data.encoder.to_dict()
@@ -135,7 +137,7 @@ class Inputs:
 
 
 def read_inputs(run: Path) -> Inputs:
-    """The description in a run's folder, with its network."""
+    """Read the description in a run's folder, with its network."""
     path = run / INPUTS_FILE
     if not path.exists():
         raise LabError(f"no trained model in {run} (it has no {INPUTS_FILE})")
@@ -166,7 +168,7 @@ def save_weights(path: Path, parts: Parts) -> None:
 
 
 def load_model(run: str | Path) -> Prepared:
-    """The model of a finished run of one method, ready to score raw examples (N, ...): one column per task.
+    """Load the model of a finished run of one method: it scores raw examples (N, ...), one column per task.
 
     Args:
         run: the run's folder, or its weights.pt.

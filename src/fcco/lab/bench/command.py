@@ -40,7 +40,7 @@ class BenchCommand:
 
 
 def run_bench(command: BenchCommand, console: Console) -> Results:
-    """Run it; returns all rows."""
+    """Run the benchmark, and return all rows."""
     if not command.seconds > 0.0:
         raise LabError(f"--seconds must be > 0, got {command.seconds:g}")
     _check_out(command.out)
@@ -49,13 +49,16 @@ def run_bench(command: BenchCommand, console: Console) -> Results:
     where = measured_on()
     console.print(f"torch {where['torch']}, {where['device']}, threads: {where['threads']}", highlight=False)
     missing: dict[str, str] = {}
+    present = []
     for part in parts:
         reason = part.missing()
-        if reason is not None:
+        if reason is None:
+            present.append(part)
+        else:
             missing[part.name] = reason
             console.print(f"left out: {part.name}: {reason}", highlight=False, soft_wrap=True)
     results = Results()
-    for part, budget in budgets([part for part in parts if part.name not in missing], command):
+    for part, budget in budgets(present, command):
         for rows in part.run(budget):
             for row in rows:
                 results.add(row)
@@ -63,7 +66,7 @@ def run_bench(command: BenchCommand, console: Console) -> Results:
             _write(command.out, where, missing, results, about(verdicts(results), parts))
     found = about(verdicts(results), parts)
     if not command.quick:  # whose figures mean nothing
-        console.print(verdict_table(about(found, [part for part in parts if part.name not in missing])))
+        console.print(verdict_table(about(found, present)))
     _write(command.out, where, missing, results, found)
     return results
 
@@ -79,7 +82,7 @@ def _check_out(path: Path | None) -> None:
 
 
 def budgets(parts: Sequence[Part], command: BenchCommand) -> list[tuple[Part, Budget]]:
-    """Each part with what it gets of the seconds."""
+    """Return each part with its share of the seconds."""
     if command.quick:
         return [(part, Budget(0.0, rounds=1, warm=1)) for part in parts]
     total = sum(part.share for part in parts)
@@ -89,22 +92,24 @@ def budgets(parts: Sequence[Part], command: BenchCommand) -> list[tuple[Part, Bu
 
 
 def chosen(parts: Sequence[Part], only: Sequence[str]) -> list[Part]:
-    """The parts that were asked for, by their name or their group, in their own order."""
+    """Return the parts that were asked for, by their name or their group, in their own order; all without `only`."""
     names = [part.name for part in parts]
     groups = dict.fromkeys(part.group for part in parts)
     for name in only:
         pick("part", name, [*names, *groups])
-    return [part for part in parts if not only or part.name in only or part.group in only]
+    if not only:
+        return list(parts)
+    return [part for part in parts if part.name in only or part.group in only]
 
 
 def about(found: Sequence[Verdict], parts: Sequence[Part]) -> list[Verdict]:
-    """The verdicts of these parts."""
+    """Return the verdicts of these parts."""
     names = {part.name for part in parts}
     return [verdict for verdict in found if verdict.part in names]
 
 
 def measured_on() -> dict[str, Any]:
-    """The machine and the versions."""
+    """Return the machine and the versions."""
     device = torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", torch.cuda.current_device())
@@ -118,7 +123,7 @@ def _show(rows: Sequence[Row], results: Results, console: Console) -> None:
 
 
 def _wide(console: Console) -> Console:
-    """A file or a pipe has no width of its own: tables there need not be folded."""
+    """Return a wide console for a file or a pipe, which have no width of their own: tables need not be folded."""
     if console.is_terminal:
         return console
     return Console(file=console.file, width=WIDTH)
@@ -127,7 +132,7 @@ def _wide(console: Console) -> Console:
 def _write(
     path: Path | None, where: dict[str, Any], missing: dict[str, str], results: Results, found: Sequence[Verdict]
 ) -> None:
-    """All there is so far; whole or not at all."""
+    """Write all there is so far, whole or not at all."""
     if path is None:
         return
     content = {

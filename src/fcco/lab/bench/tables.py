@@ -23,7 +23,7 @@ class Column(NamedTuple):
 
 
 def rows_table(rows: Sequence[Row], results: Results) -> Table:
-    """The rows that were measured together: a line per step, a column per way."""
+    """Return the rows that were measured together: a line per step, a column per way."""
     if any(row.launches is not None for row in rows):
         return _launch_table(rows)
     table = _empty("ms per step", "step")
@@ -35,19 +35,22 @@ def rows_table(rows: Sequence[Row], results: Results) -> Table:
         if name.setting != setting:
             setting = name.setting
             table.add_row(f"[bold]{setting}[/bold]")
-        table.add_row(f"  {name.step}", *(column.cell(name.setting, name.step) for column in columns))
+        cells = [column.cell(name.setting, name.step) for column in columns]
+        table.add_row(f"  {name.step}", *cells)
     return table
 
 
 def _columns(rows: Sequence[Row], results: Results) -> list[Column]:
-    """Only those in which something stands."""
-    ways = [way for way in Way if any(row.name.way is way for row in rows)]
+    """Return the columns that are not empty."""
+    measured_ways = {row.name.way for row in rows}
+    measured_steps = {row.name.step for row in rows}
+    ways = [way for way in Way if way in measured_ways]
     columns = [Column(way, _time_in(way, results)) for way in ways]
-    if any(row.name.step is Step.PLAIN for row in rows):
+    if Step.PLAIN in measured_steps:
         columns.append(Column("eager / plain", _ratio_to_plain(results)))
     if Way.FLOOR in ways and Way.CAPTURED in ways:
         columns.append(Column("captured / floor", _ratio_to_floor(results)))
-    if any(row.name.step in REFRESHED for row in rows):
+    if measured_steps.intersection(REFRESHED):
         columns.append(Column(f"mean ({', '.join(ways)})", _means_in(ways, results)))
     if any(row.peak_mb is not None for row in rows):
         columns.append(Column(f"peak MB ({', '.join(ways)})", _peaks_in(ways, results)))
@@ -67,13 +70,17 @@ def _time_in(way: Way, results: Results) -> Callable[[str, Step], str]:
 
 
 def _ratio_to_plain(results: Results) -> Callable[[str, Step], str]:
-    return lambda setting, step: _number(results.ratio(Name(setting, step), Name(setting, Step.PLAIN)), 2)
+    def cell(setting: str, step: Step) -> str:
+        ratio = results.ratio(Name(setting, step), Name(setting, Step.PLAIN))
+        return _number(ratio, 2)
+
+    return cell
 
 
 def _ratio_to_floor(results: Results) -> Callable[[str, Step], str]:
     def cell(setting: str, step: Step) -> str:
-        captured = Name(setting, step, Way.CAPTURED)
-        return _number(results.ratio(captured, Name(setting, step, Way.FLOOR)), 3)
+        ratio = results.ratio(Name(setting, step, Way.CAPTURED), Name(setting, step, Way.FLOOR))
+        return _number(ratio, 3)
 
     return cell
 
@@ -89,7 +96,7 @@ def _peaks_in(ways: Sequence[Way], results: Results) -> Callable[[str, Step], st
 def _joined(
     ways: Sequence[Way], results: Results, figure: Callable[[Row], float | None], digits: int
 ) -> Callable[[str, Step], str]:
-    """A figure of every way in one cell; - where there is none."""
+    """Return cells that hold a figure of every way, with - where there is none."""
 
     def cell(setting: str, step: Step) -> str:
         texts: list[str] = []
@@ -105,7 +112,7 @@ def _joined(
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
-    """A line for every contender that failed."""
+    """Return a line for every contender that failed."""
     lines = []
     for row in rows:
         if row.failed is not None:
@@ -120,13 +127,18 @@ def _launch_table(rows: Sequence[Row]) -> Table:
     for row in rows:
         found = row.launches
         if found is not None:
-            figures = (found.kernels, found.graphs, found.copies, found.waits)
-            table.add_row(f"{row.name.way} {row.name.step}", *(_number(figure, 2) for figure in figures))
+            table.add_row(
+                f"{row.name.way} {row.name.step}",
+                _number(found.kernels, 2),
+                _number(found.graphs, 2),
+                _number(found.copies, 2),
+                _number(found.waits, 2),
+            )
     return table
 
 
 def verdict_table(found: Sequence[Verdict]) -> Table:
-    """What was measured beside its bound."""
+    """Return what was measured beside its bound."""
     table = _empty("It must hold", "what")
     table.add_column("bound", no_wrap=True)
     table.add_column("measured", justify="right", no_wrap=True)

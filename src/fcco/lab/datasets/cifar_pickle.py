@@ -23,7 +23,9 @@ class _Dtype:
     __slots__ = ("code",)
 
     def __init__(self, code: Any, *_: Any) -> None:
-        self.code = code.decode("latin1") if isinstance(code, bytes) else code
+        if isinstance(code, bytes):
+            code = code.decode("latin1")
+        self.code = code
 
     def __setstate__(self, state: Any) -> None:
         """Byte order and fields: of no use for bytes."""
@@ -41,13 +43,16 @@ class _Array:
         _, self.shape, self.dtype, self.fortran, self.data = state
 
     def numpy(self, where: str) -> Array:
-        """(N, ...) uint8, checked."""
+        """Return the array (N, ...) uint8, once it is clear that it is one."""
         plain = self.shape is not None and isinstance(self.dtype, _Dtype) and self.dtype.code in ("u1", "|u1")
         if not plain or not isinstance(self.data, bytes):
             raise DataError(f"{where} must be an array of uint8")
         if not isinstance(self.shape, tuple) or len(self.data) != int(np.prod(self.shape, dtype=object)):
             raise DataError(f"{where} has {len(self.data)} bytes for shape {self.shape}")
-        return np.frombuffer(self.data, np.uint8).reshape(self.shape, order="F" if self.fortran else "C")
+        values = np.frombuffer(self.data, np.uint8)
+        if self.fortran:
+            return values.reshape(self.shape, order="F")
+        return values.reshape(self.shape)
 
 
 _ALLOWED: dict[tuple[str, str], type] = {
@@ -68,7 +73,7 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def unpickle_arrays(data: bytes, where: str) -> dict[bytes, Any]:
-    """A pickled dictionary of arrays and plain values; `where` names it in errors."""
+    """Read a pickled dictionary of arrays and plain values; `where` names it in errors."""
     try:
         content = _ArraysOnly(io.BytesIO(data), encoding="bytes").load()
     except DataError as error:
@@ -81,16 +86,22 @@ def unpickle_arrays(data: bytes, where: str) -> dict[bytes, Any]:
 
 
 def read_cifar_python(path: Path, members: Iterable[str], label_key: bytes) -> tuple[Array, Array]:
-    """Images (N, 3, 32, 32) uint8 and labels (N,) int64 of CIFAR's "python" archive."""
+    """Read images (N, 3, 32, 32) uint8 and labels (N,) int64 of CIFAR's "python" archive."""
     names = list(members)
     data = read_tar(path, names)
-    batches = [_read_batch(data[name], label_key, f"{path.name}: {name}") for name in names]
-    return np.concatenate([x for x, _ in batches]), np.concatenate([y for _, y in batches])
+    xs = []
+    ys = []
+    for name in names:
+        x, y = _read_batch(data[name], label_key, f"{path.name}: {name}")
+        xs.append(x)
+        ys.append(y)
+    return np.concatenate(xs), np.concatenate(ys)
 
 
 def _read_batch(data: bytes, label_key: bytes, where: str) -> tuple[Array, Array]:
     content = unpickle_arrays(data, where)
-    images, labels = content.get(b"data"), content.get(label_key)
+    images = content.get(b"data")
+    labels = content.get(label_key)
     if not isinstance(images, _Array) or not isinstance(labels, list):
         raise DataError(f"{where} must hold an array 'data' and a list '{label_key.decode()}'")
     x = images.numpy(f"{where}: 'data'")

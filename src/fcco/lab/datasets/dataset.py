@@ -66,12 +66,17 @@ class Dataset:
     def __str__(self) -> str:
         """One line for logs and reports; user-provided data always come with their hashes."""
         shape = "x".join(map(str, self.in_shape))
-        kind = "labels" if self.multilabel else "classes"
+        kind = "classes"
+        if self.multilabel:
+            kind = "labels"
         text = f"{self.name}: {len(self.x_train)} train + {len(self.x_test)} test of {shape}, "
         text += f"{self.num_classes} {kind}; {self.source}"
         if self.source.startswith("user-provided") and self.sha256:
-            text += " (" + ", ".join(f"sha256 {h}" for h in self.sha256.values()) + ")"
-        return text + (f"; {self.note}" if self.note else "")
+            digests = [f"sha256 {digest}" for digest in self.sha256.values()]
+            text += f" ({', '.join(digests)})"
+        if self.note:
+            text += f"; {self.note}"
+        return text
 
     __repr__ = __str__
 
@@ -81,7 +86,7 @@ def _describe(x: Tensor) -> str:
 
 
 def _check_examples(where: str, x: Tensor) -> None:
-    """Images (N, C, H, W) uint8, or anything float32 that is finite; never empty."""
+    """Refuse all but images (N, C, H, W) uint8 and finite float32; there must be at least one example."""
     if x.dim() < 2 or x.numel() == 0:
         raise DataError(f"{where} must hold at least one example of at least one value, got shape {tuple(x.shape)}")
     if x.dtype == torch.uint8:
@@ -94,14 +99,13 @@ def _check_examples(where: str, x: Tensor) -> None:
 
 
 def _check_labels(where: str, y: Tensor, count: int, num_classes: int) -> None:
-    """(N,) int64 in range, or (N, num_classes) float32 of 0, 1, NaN."""
+    """Refuse all but (N,) int64 in range and (N, num_classes) float32 of 0, 1 and NaN."""
     if len(y) != count:
         raise DataError(f"{where} has {len(y)} rows for {count} examples")
     if y.dim() == 1 and y.dtype == torch.int64:
-        low, high = int(y.min()), int(y.max())
-        if low < 0 or high >= num_classes:
-            bad = low if low < 0 else high
-            raise DataError(f"{where} must hold labels in 0..{num_classes - 1}, got {bad}")
+        for extreme in (int(y.min()), int(y.max())):
+            if not 0 <= extreme < num_classes:
+                raise DataError(f"{where} must hold labels in 0..{num_classes - 1}, got {extreme}")
     elif y.dim() == 2 and y.shape[1] == num_classes and y.dtype == torch.float32:
         if not bool(((y == 0) | (y == 1) | y.isnan()).all()):
             raise DataError(f"{where} must hold 0, 1 or NaN (missing)")

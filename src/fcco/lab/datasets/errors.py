@@ -3,9 +3,9 @@
 import importlib
 from typing import Any
 
-from fcco.lab.errors import DataError, DataMissing
+from fcco.lab.errors import DataError, DataMissing, nearest
 
-__all__ = ["PACKAGES", "DataError", "DataMissing", "require"]
+__all__ = ["PACKAGES", "DataError", "DataMissing", "nearest", "require"]
 
 PACKAGES = {"PIL": "Pillow", "sklearn": "scikit-learn"}  # import name -> package name, where they differ
 

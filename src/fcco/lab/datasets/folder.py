@@ -26,7 +26,7 @@ def from_folder(
     test_fraction: float = 0.2,
     seed: int = 0,
 ) -> Dataset:
-    """A data set from PNG and JPEG images in class sub-folders. Needs Pillow.
+    """Make a data set from PNG and JPEG images in class sub-folders. Needs Pillow.
 
     `path` holds one sub-folder per class, or the two folders `train` and `test` that do.
 
@@ -59,13 +59,16 @@ def from_folder(
         files += test_files
     else:
         mask = choose_test(y, test_fraction, seed)
-        x, y, x_test, y_test = x[~mask], y[~mask], x[mask], y[mask]
+        x_test = x[mask]
+        y_test = y[mask]
+        x = x[~mask]
+        y = y[~mask]
     sha256 = {root.name: _digest(root, [file for file, _ in files])}
     return Dataset(root.name, x, y, x_test, y_test, len(classes), f"user-provided folder {root.name}", sha256, classes)
 
 
 def read_folder(path: str | os.PathLike[str], size: tuple[int, int], channels: int) -> tuple[list[str], Tensor]:
-    """All PNG and JPEG images in and below a folder, without labels.
+    """Read all PNG and JPEG images in and below a folder, without labels.
 
     Args:
         path: the folder.
@@ -76,7 +79,7 @@ def read_folder(path: str | os.PathLike[str], size: tuple[int, int], channels: i
         their paths below the folder, sorted, and the images (N, C, H, W) uint8.
     """
     root = Path(path)
-    inside = sorted(file for file in root.rglob("*") if file.suffix.lower() in SUFFIXES and file.name[0] != ".")
+    inside = sorted(filter(_is_image, root.rglob("*")))
     if not inside:
         raise DataError(f"{str(root)!r} holds no PNG or JPEG image")
     x, _ = _read_images([(file, 0) for file in inside], channels, size)
@@ -86,28 +89,43 @@ def read_folder(path: str | os.PathLike[str], size: tuple[int, int], channels: i
 def _height_width(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
     if size is None:
         return None
-    height, width = (size, size) if isinstance(size, int) else size
+    if isinstance(size, int):
+        height = size
+        width = size
+    else:
+        height, width = size
     if height < 1 or width < 1:
         raise DataError(f"size must be positive, got {size}")
     return height, width
 
 
+def _is_image(file: Path) -> bool:
+    return file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
+
+
+def _subfolders(folder: Path) -> list[str]:
+    """Return the names of the sub-folders, sorted, without hidden ones."""
+    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
 def _class_names(folder: Path) -> tuple[str, ...]:
-    names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    names = _subfolders(folder)
     if len(names) < 2:
         raise DataError(f"path must hold at least two class sub-folders, got {len(names)} in {str(folder)!r}")
     return tuple(names)
 
 
 def _list_images(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:
-    """(image, class) in the order of class and file name; every class must have one."""
-    unknown = sorted({p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")} - set(classes))
+    """Return (image, class) in the order of class and file name; a class without an image is an error."""
+    present = _subfolders(folder)
+    unknown = sorted(set(present) - set(classes))
     if unknown:
         raise DataError(f"{str(folder)!r} has the class {unknown[0]!r}, which train lacks")
     found = []
     for label, name in enumerate(classes):
-        inside = (folder / name).iterdir() if (folder / name).is_dir() else iter(())
-        images = sorted(p for p in inside if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
+        images: list[Path] = []
+        if name in present:
+            images = sorted(filter(_is_image, (folder / name).iterdir()))
         if not images:
             raise DataError(f"class {name!r} in {str(folder)!r} has no PNG or JPEG image")
         found += [(image, label) for image in images]
@@ -120,7 +138,7 @@ def _read_images(
     resize: tuple[int, int] | None,
     expected: tuple[int, int] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Images (N, C, H, W) uint8 and labels (N,).
+    """Read images (N, C, H, W) uint8 and labels (N,).
 
     Each is brought to the height and width `resize`; without it all must be of one size, `expected` or the
     first image's.
@@ -139,10 +157,13 @@ def _read_images(
 
 
 def _read_image(image_module: Any, path: Path, channels: int, size: tuple[int, int] | None) -> Tensor:
-    """(C, H, W) uint8."""
+    """Read an image as (C, H, W) uint8."""
+    mode = "RGB"
+    if channels == 1:
+        mode = "L"
     try:
         with image_module.open(path) as image:
-            image = image.convert("RGB" if channels == 3 else "L")
+            image = image.convert(mode)
             if size is not None:
                 image = image.resize((size[1], size[0]), image_module.Resampling.BILINEAR)
             pixels = torch.from_numpy(np.array(image))
@@ -154,6 +175,7 @@ def _read_image(image_module: Any, path: Path, channels: int, size: tuple[int, i
 
 
 def _digest(root: Path, files: list[Path]) -> str:
-    """One SHA-256 for all files: of the lines 'SHA-256  relative path', sorted by path."""
-    lines = sorted((file.relative_to(root).as_posix(), digests(file)[1]) for file in files)
-    return hashlib.sha256("".join(f"{digest}  {name}\n" for name, digest in lines).encode()).hexdigest()
+    """Return one SHA-256 for all files: of the lines 'SHA-256  relative path', sorted by path."""
+    sha256 = {file.relative_to(root).as_posix(): digests(file)[1] for file in files}
+    lines = "".join(f"{sha256[name]}  {name}\n" for name in sorted(sha256))
+    return hashlib.sha256(lines.encode()).hexdigest()

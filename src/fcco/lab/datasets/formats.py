@@ -23,7 +23,7 @@ TRUNCATED = (EOFError, zlib.error, OSError)
 
 
 def read_idx(path: Path, ndim: int) -> Array:
-    """One gzip-compressed IDX file of bytes with `ndim` dimensions (3: images, 1: labels).
+    """Read one gzip-compressed IDX file of bytes with `ndim` dimensions (3: images, 1: labels).
 
     The magic number is 00 00 08 ndim; big-endian sizes follow, then exactly their product of bytes.
     """
@@ -45,8 +45,9 @@ def read_idx(path: Path, ndim: int) -> Array:
 
 
 def read_tar(path: Path, wanted: Iterable[str]) -> dict[str, bytes]:
-    """The bytes of the members `wanted` of a .tar.gz, in one pass that stops at the last of them."""
-    left, found = set(wanted), {}
+    """Return the bytes of the members `wanted` of a .tar.gz, in one pass that stops at the last of them."""
+    left = set(wanted)
+    found = {}
     try:
         with tarfile.open(path, "r|gz") as archive:
             for member in archive:
@@ -65,30 +66,45 @@ def read_tar(path: Path, wanted: Iterable[str]) -> dict[str, bytes]:
 
 def _member_bytes(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     stream = archive.extractfile(member)
-    data = stream.read() if stream else b""
+    data = b""
+    if stream is not None:
+        data = stream.read()
     if len(data) != member.size:
         raise EOFError(f"{member.name} ends after {len(data)} of {member.size} bytes")
     return data
 
 
 def split_records(data: bytes, size: int, where: str) -> Array:
-    """Bytes as records of `size` bytes: (N, size) uint8."""
+    """Return bytes as records of `size` bytes, (N, size) uint8."""
     if not data or len(data) % size:
         raise DataError(f"{where} has {len(data)} bytes, not a positive multiple of {size}")
     return np.frombuffer(data, np.uint8).reshape(-1, size)
 
 
 def read_cifar_binary(path: Path, members: Iterable[str], label_bytes: int) -> tuple[Array, Array]:
-    """CIFAR's binary release: records of `label_bytes` labels (the last one is meant) and 3x32x32 pixels."""
+    """Read CIFAR's binary release: records of `label_bytes` labels (the last one is meant) and 3x32x32 pixels."""
     names = list(members)
     data = read_tar(path, names)
     size = label_bytes + 3 * 32 * 32
-    records = np.concatenate([split_records(data[n], size, f"{path.name}: {n}") for n in names])
-    return records[:, label_bytes:].reshape(-1, 3, 32, 32), records[:, label_bytes - 1].astype(np.int64)
+    records = np.concatenate([split_records(data[name], size, f"{path.name}: {name}") for name in names])
+    pixels = records[:, label_bytes:].reshape(-1, 3, 32, 32)
+    labels = records[:, label_bytes - 1].astype(np.int64)
+    return pixels, labels
 
 
 def read_svhn(path: Path) -> tuple[Array, Array]:
-    """SVHN's cropped digits: X (32, 32, 3, N) uint8 and y (N, 1) in 1..10, where 10 is the digit 0."""
+    """Read SVHN's cropped digits: X (32, 32, 3, N) uint8 and y (N, 1) in 1..10, where 10 is the digit 0."""
+    x, y = _read_mat(path)
+    if x.ndim != 4 or x.shape[:3] != (32, 32, 3) or x.dtype != np.uint8:
+        raise DataError(f"{path.name}: X must be (32, 32, 3, N) uint8, got {x.shape} {x.dtype}")
+    if y.shape != (x.shape[3], 1) or y.dtype.kind not in "uif" or (y != np.rint(y)).any():
+        raise DataError(f"{path.name}: y must be ({x.shape[3]}, 1) integers, got {y.shape} {y.dtype}")
+    labels = _labels_from_one(y[:, 0], 10, path.name) + 1
+    return np.ascontiguousarray(x.transpose(3, 2, 0, 1)), labels % 10
+
+
+def _read_mat(path: Path) -> tuple[Array, Array]:
+    """Return the variables X and y of a MATLAB file."""
     with path.open("rb") as file:
         magic = file.read(19)
     if magic != b"MATLAB 5.0 MAT-file":
@@ -100,18 +116,13 @@ def read_svhn(path: Path) -> tuple[Array, Array]:
         raise DataError(f"{path.name} is truncated or damaged ({error})") from error
     if "X" not in content or "y" not in content:
         raise DataError(f"{path.name} must hold the variables X and y")
-    x, y = content["X"], content["y"]
-    if x.ndim != 4 or x.shape[:3] != (32, 32, 3) or x.dtype != np.uint8:
-        raise DataError(f"{path.name}: X must be (32, 32, 3, N) uint8, got {x.shape} {x.dtype}")
-    if y.shape != (x.shape[3], 1) or y.dtype.kind not in "uif" or (y != np.rint(y)).any():
-        raise DataError(f"{path.name}: y must be ({x.shape[3]}, 1) integers, got {y.shape} {y.dtype}")
-    labels = _labels_from_one(y[:, 0], 10, path.name) + 1
-    return np.ascontiguousarray(x.transpose(3, 2, 0, 1)), labels % 10
+    return content["X"], content["y"]
 
 
 def read_stl10(path: Path, split: str) -> tuple[Array, Array]:
-    """One labelled split of STL-10's archive: images (N, 3, 96, 96) stored column by column, labels 1..10."""
-    images, labels = f"stl10_binary/{split}_X.bin", f"stl10_binary/{split}_y.bin"
+    """Read one labelled split of STL-10's archive: images (N, 3, 96, 96) stored column by column, labels 1..10."""
+    images = f"stl10_binary/{split}_X.bin"
+    labels = f"stl10_binary/{split}_y.bin"
     data = read_tar(path, (images, labels))
     x = split_records(data[images], 3 * 96 * 96, f"{path.name}: {images}").reshape(-1, 3, 96, 96)
     y = np.frombuffer(data[labels], np.uint8)
@@ -121,7 +132,7 @@ def read_stl10(path: Path, split: str) -> tuple[Array, Array]:
 
 
 def _labels_from_one(y: Array, count: int, where: str) -> Array:
-    """Labels 1..count as 0..count-1."""
+    """Return labels 1..count as 0..count-1."""
     labels = y.astype(np.int64)
     bad = labels[(labels < 1) | (labels > count)]
     if len(bad):

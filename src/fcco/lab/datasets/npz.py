@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zipfile
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -21,7 +22,7 @@ KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def open_npz(path: Path) -> dict[str, Array]:
-    """Every array of an .npz; pickled objects in it are refused, not loaded."""
+    """Read every array of an .npz; pickled objects in it are refused, not loaded."""
     try:
         with path.open("rb") as file:
             content = np.load(file, allow_pickle=False)
@@ -35,7 +36,7 @@ def open_npz(path: Path) -> dict[str, Array]:
 
 
 def from_npz(path: str | os.PathLike[str], name: str | None = None, num_classes: int | None = None) -> Dataset:
-    """A data set from an .npz with x_train, y_train, x_test and y_test.
+    """Make a data set from an .npz with x_train, y_train, x_test and y_test.
 
     Args:
         path: the file. Images are uint8, (N, H, W), (N, H, W, C) or (N, C, H, W) with C = 1 or 3; anything
@@ -45,29 +46,29 @@ def from_npz(path: str | os.PathLike[str], name: str | None = None, num_classes:
     """
     file = Path(path)
     arrays = _four(file)
-    x_train, x_test = (as_examples(arrays[key], f"{file.name}: {key}") for key in ("x_train", "x_test"))
-    y_train, y_test = (as_labels(arrays[key], f"{file.name}: {key}") for key in ("y_train", "y_test"))
+    x_train = as_examples(arrays["x_train"], f"{file.name}: x_train")
+    x_test = as_examples(arrays["x_test"], f"{file.name}: x_test")
+    y_train = as_labels(arrays["y_train"], f"{file.name}: y_train")
+    y_test = as_labels(arrays["y_test"], f"{file.name}: y_test")
     if num_classes is None:
         num_classes = count_classes(y_train, y_test)
-    source, sha256 = f"user-provided {file.name}", {file.name: digests(file)[1]}
+    source = f"user-provided {file.name}"
+    sha256 = {file.name: digests(file)[1]}
     return Dataset(name or file.stem, x_train, y_train, x_test, y_test, num_classes, source, sha256)
 
 
 def named_npz(path: Path, spec: Spec) -> Dataset:
-    """A user's NAME.npz in place of a published set: channels and labels must fit, sizes may differ."""
+    """Read a user's NAME.npz in place of a published set: channels and labels must fit, sizes may differ."""
     given = from_npz(path, spec.name, len(spec.classes))
     if given.multilabel or len(given.in_shape) != 3 or given.x_train.dtype != torch.uint8:
         raise DataError(f"{path.name} must hold uint8 images and one label each, got {given}")
     if given.in_shape[0] != spec.shape[0]:
         raise DataError(f"{path.name} must hold images of {spec.shape[0]} channels, got {given.in_shape[0]}")
-    return Dataset(
-        spec.name, given.x_train, given.y_train, given.x_test, given.y_test, given.num_classes,
-        given.source, given.sha256, spec.classes, _difference(given, spec),
-    )  # fmt: skip
+    return replace(given, name=spec.name, classes=spec.classes, note=_difference(given, spec))
 
 
 def _difference(given: Dataset, spec: Spec) -> str:
-    """In words, how the sizes differ from the published set's."""
+    """Say how the sizes differ from the published set's; "" where they do not."""
     parts = []
     if given.in_shape != spec.shape:
         parts.append("images {}x{}x{}, published {}x{}x{}".format(*given.in_shape, *spec.shape))
@@ -91,22 +92,24 @@ def _four(path: Path) -> dict[str, Array]:
 
 
 def as_examples(x: Array, where: str) -> Tensor:
-    """Images as (N, C, H, W) uint8, other numbers as float32 of the same shape."""
+    """Return images as (N, C, H, W) uint8, other numbers as float32 of the same shape."""
     if x.dtype.kind not in "fiub":
         raise DataError(f"{where} must be numeric, got {x.dtype}")
     if x.dtype != np.uint8 or x.ndim < 3:
         return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
     if x.ndim == 3:
-        x = x[:, None]
-    elif x.ndim == 4 and x.shape[-1] in (1, 3) and x.shape[1] not in (1, 3):
-        x = x.transpose(0, 3, 1, 2)
-    elif x.ndim != 4 or x.shape[1] not in (1, 3) or x.shape[-1] in (1, 3):
+        return torch.from_numpy(np.array(x[:, None], order="C"))
+    channels_first = x.ndim == 4 and x.shape[1] in (1, 3)
+    channels_last = x.ndim == 4 and x.shape[-1] in (1, 3)
+    if channels_first == channels_last:
         raise DataError(f"{where} must be images with 1 or 3 channels, first or last, got shape {x.shape}")
+    if channels_last:
+        x = x.transpose(0, 3, 1, 2)
     return torch.from_numpy(np.array(x, order="C"))
 
 
 def as_labels(y: Array, where: str) -> Tensor:
-    """Integers (N,) as int64; 0/1/NaN (N, L) as float32."""
+    """Return integers (N,) as int64, and 0/1/NaN (N, L) as float32."""
     if y.ndim == 1 and y.dtype.kind in "iub":
         return torch.from_numpy(y.astype(np.int64))
     if y.ndim == 2 and y.dtype.kind in "fiub":
@@ -115,7 +118,7 @@ def as_labels(y: Array, where: str) -> Tensor:
 
 
 def count_classes(*labels: Tensor) -> int:
-    """Label columns, or the largest class plus one."""
+    """Return the number of label columns, or the largest class plus one."""
     if labels[0].dim() == 2:
         return int(labels[0].shape[1])
     return 1 + max(int(y.max()) for y in labels if len(y))

@@ -75,47 +75,64 @@ IDX_NAMES = (
 
 
 def _read_idx_set(paths: Mapping[str, Path]) -> Arrays:
-    x_train, y_train, x_test, y_test = (read_idx(paths[name], 3 if "images" in name else 1) for name in IDX_NAMES)
-    return Arrays(x_train[:, None], y_train.astype("int64"), x_test[:, None], y_test.astype("int64"))
+    x_train_name, y_train_name, x_test_name, y_test_name = IDX_NAMES
+    return Arrays(
+        x_train=read_idx(paths[x_train_name], 3)[:, None],
+        y_train=read_idx(paths[y_train_name], 1).astype("int64"),
+        x_test=read_idx(paths[x_test_name], 3)[:, None],
+        y_test=read_idx(paths[y_test_name], 1).astype("int64"),
+    )
 
 
 def _read_cifar10_binary(paths: Mapping[str, Path]) -> Arrays:
     (path,) = paths.values()
     folder = "cifar-10-batches-bin"
-    train = read_cifar_binary(path, [f"{folder}/data_batch_{k}.bin" for k in range(1, 6)], 1)
-    return Arrays(*train, *read_cifar_binary(path, [f"{folder}/test_batch.bin"], 1))
+    members = [f"{folder}/data_batch_{k}.bin" for k in range(1, 6)]
+    x_train, y_train = read_cifar_binary(path, members, 1)
+    x_test, y_test = read_cifar_binary(path, [f"{folder}/test_batch.bin"], 1)
+    return Arrays(x_train, y_train, x_test, y_test)
 
 
 def _read_cifar10_python(paths: Mapping[str, Path]) -> Arrays:
     (path,) = paths.values()
     folder = "cifar-10-batches-py"
-    train = read_cifar_python(path, [f"{folder}/data_batch_{k}" for k in range(1, 6)], b"labels")
-    return Arrays(*train, *read_cifar_python(path, [f"{folder}/test_batch"], b"labels"))
+    members = [f"{folder}/data_batch_{k}" for k in range(1, 6)]
+    x_train, y_train = read_cifar_python(path, members, b"labels")
+    x_test, y_test = read_cifar_python(path, [f"{folder}/test_batch"], b"labels")
+    return Arrays(x_train, y_train, x_test, y_test)
 
 
 def _read_cifar100_binary(paths: Mapping[str, Path]) -> Arrays:
     (path,) = paths.values()
-    train = read_cifar_binary(path, ["cifar-100-binary/train.bin"], 2)  # coarse label, fine label, pixels
-    return Arrays(*train, *read_cifar_binary(path, ["cifar-100-binary/test.bin"], 2))
+    # a record is the coarse label, the fine label, and the pixels
+    x_train, y_train = read_cifar_binary(path, ["cifar-100-binary/train.bin"], 2)
+    x_test, y_test = read_cifar_binary(path, ["cifar-100-binary/test.bin"], 2)
+    return Arrays(x_train, y_train, x_test, y_test)
 
 
 def _read_cifar100_python(paths: Mapping[str, Path]) -> Arrays:
     (path,) = paths.values()
-    train = read_cifar_python(path, ["cifar-100-python/train"], b"fine_labels")
-    return Arrays(*train, *read_cifar_python(path, ["cifar-100-python/test"], b"fine_labels"))
+    x_train, y_train = read_cifar_python(path, ["cifar-100-python/train"], b"fine_labels")
+    x_test, y_test = read_cifar_python(path, ["cifar-100-python/test"], b"fine_labels")
+    return Arrays(x_train, y_train, x_test, y_test)
 
 
 def _read_svhn_set(paths: Mapping[str, Path]) -> Arrays:
-    return Arrays(*read_svhn(paths["train_32x32.mat"]), *read_svhn(paths["test_32x32.mat"]))
+    x_train, y_train = read_svhn(paths["train_32x32.mat"])
+    x_test, y_test = read_svhn(paths["test_32x32.mat"])
+    return Arrays(x_train, y_train, x_test, y_test)
 
 
 def _read_stl10_set(paths: Mapping[str, Path]) -> Arrays:
     (path,) = paths.values()
-    return Arrays(*read_stl10(path, "train"), *read_stl10(path, "test"))
+    x_train, y_train = read_stl10(path, "train")
+    x_test, y_test = read_stl10(path, "test")
+    return Arrays(x_train, y_train, x_test, y_test)
 
 
 def _release(read: Callable[[Mapping[str, Path]], Arrays], home: str, md5s: Mapping[str, str]) -> Release:
-    return Release(tuple(File(name, md5, home + name) for name, md5 in md5s.items()), read)
+    files = [File(name, md5, home + name) for name, md5 in md5s.items()]
+    return Release(tuple(files), read)
 
 
 _MNIST = _release(

@@ -9,7 +9,7 @@ from .errors import DataError
 
 
 def choose_test(y: Tensor, test_fraction: float, seed: int) -> Tensor:
-    """Which rows are test rows: (N,) bool. With classes (N,) the fraction holds in every class.
+    """Return which rows are test rows, (N,) bool. With classes (N,) the fraction holds in every class.
 
     A class of one example stays in train. Several labels (N, L) are split regardless of the labels.
     """
@@ -19,13 +19,17 @@ def choose_test(y: Tensor, test_fraction: float, seed: int) -> Tensor:
     mask = torch.zeros(len(y), dtype=torch.bool)
     for rows in _strata(y):
         count = min(round(test_fraction * len(rows)), len(rows) - 1)
-        mask[rows[torch.randperm(len(rows), generator=generator)[:count]]] = True
+        shuffled = rows[torch.randperm(len(rows), generator=generator)]
+        mask[shuffled[:count]] = True
     if not bool(mask.any()):
         raise DataError(f"test_fraction {test_fraction} of {len(y)} examples leaves no test example")
     return mask
 
 
 def _strata(y: Tensor) -> list[Tensor]:
+    """Return the rows of each class; with several labels all rows together."""
+    if len(y) == 0:
+        return []
     if y.dim() == 2:
-        return [torch.arange(len(y))] if len(y) else []
+        return [torch.arange(len(y))]
     return [(y == k).nonzero().flatten() for k in y.unique()]

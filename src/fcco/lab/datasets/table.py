@@ -19,6 +19,7 @@ from torch import Tensor
 from fcco.tables._columns import is_missing, level_name
 
 from ._numpy import np
+from .classes import classes_of
 from .csv_file import EXACT, read_csv, read_whole_numbers, with_gaps
 from .dataset import Dataset
 from .errors import DataError, require
@@ -32,7 +33,9 @@ class Table:
     """Named columns of one file, (N,) each; `blocks` says which columns came from one array of an .npz."""
 
     def __init__(self, name: str, columns: dict[str, Array], blocks: dict[str, list[str]]) -> None:
-        self.name, self.columns, self.blocks = name, columns, blocks
+        self.name = name
+        self.columns = columns
+        self.blocks = blocks
         lengths = {column: len(values) for column, values in columns.items()}
         if set(lengths.values()) == {0}:
             raise DataError(f"{name} must have at least one row, got none")
@@ -52,18 +55,22 @@ class Table:
         return found
 
     def features(self, names: Sequence[str]) -> Tensor:
-        """Columns as (N, F) float32; a column that is not finite numbers is refused by name."""
-        for name in names:
-            values = self.columns[name]
-            if values.dtype.kind not in "fiub":
-                raise DataError(f"{self.name}: column {name!r} is not numeric; name it in drop= or encode it")
-            if not np.isfinite(values.astype(np.float32)).all():
-                raise DataError(f"{self.name}: column {name!r} has missing or infinite values")
-            _check_exact(f"{self.name}: column {name!r}", values)
-        return torch.from_numpy(np.stack([self.columns[n].astype(np.float32) for n in names], axis=1))
+        """Return columns as (N, F) float32; a column that is not finite numbers is refused by name."""
+        return torch.from_numpy(np.stack([self._feature(name) for name in names], axis=1))
+
+    def _feature(self, name: str) -> Array:
+        where = f"{self.name}: column {name!r}"
+        values = self.columns[name]
+        if values.dtype.kind not in "fiub":
+            raise DataError(f"{where} is not numeric; name it in drop= or encode it")
+        feature: Array = values.astype(np.float32)
+        if not np.isfinite(feature).all():
+            raise DataError(f"{where} has missing or infinite values")
+        _check_exact(where, values)
+        return feature
 
     def labels(self, names: Sequence[str]) -> Tensor:
-        """Columns of two values (the larger is positive) and missing as (N, L) float32 of 0, 1 and NaN."""
+        """Return columns of 0, 1 (or -1, 1) and missing values as (N, L) float32 of 0, 1 and NaN."""
         return torch.stack([self._label(name) for name in names], 1)
 
     def _label(self, name: str) -> Tensor:
@@ -127,19 +134,24 @@ def read_labelled(
 
 
 def _targets(table: Table, target: str | Sequence[str]) -> tuple[list[str], bool]:
-    """The target's columns, and whether it is one column named as such."""
-    wanted = [target] if isinstance(target, str) else list(target)
-    targets = table.named("target", wanted)
+    """Return the target's columns, and whether it is a single column named as such."""
+    if isinstance(target, str):
+        targets = table.named("target", [target])
+        single = target in table.columns
+    else:
+        targets = table.named("target", target)
+        single = False
     if not targets or len(set(targets)) != len(targets):
         raise DataError(f"target must name each column once, at least one, got {target!r}")
-    return targets, isinstance(target, str) and target in table.columns
+    return targets, single
 
 
 def _check_exact(where: str, values: Array) -> None:
-    """Whole numbers beyond 2^24 must differ in float32 where they differ."""
+    """Refuse whole numbers beyond 2^24 that differ, but not in float32."""
     if values.dtype.kind not in "iu" or len(values) == 0:
         return
-    if max(abs(int(values.min())), abs(int(values.max()))) <= 2**24:
+    largest = max(abs(int(values.min())), abs(int(values.max())))
+    if largest <= 2**24:
         return
     distinct = np.unique(values)
     single = distinct.astype(np.float32)
@@ -175,7 +187,9 @@ def from_table(
     Returns:
         features (N, F) float32; classes (N,) int64, or labels (N, L) float32 with NaN where missing.
     """
-    files = [Path(path)] if test is None else [Path(path), Path(test)]
+    files = [Path(path)]
+    if test is not None:
+        files.append(Path(test))
     tables = [read_table(file) for file in files]
     targets, single = _targets(tables[0], target)
     if positive is not None and not single:
@@ -185,17 +199,27 @@ def from_table(
     if single:
         ys, classes, _ = _single(tables, targets[0], positive)
     else:
-        ys, classes = [table.labels(targets) for table in tables], tuple(targets)
+        ys = [table.labels(targets) for table in tables]
+        classes = tuple(targets)
     if test is None:
         strata = ys[0]
         if single and strata.dim() == 2:
             strata = strata[:, 0].long()  # both classes in both parts
         mask = choose_test(strata, test_fraction, seed)
-        xs, ys = [xs[0][~mask], xs[0][mask]], [ys[0][~mask], ys[0][mask]]
+        xs = [xs[0][~mask], xs[0][mask]]
+        ys = [ys[0][~mask], ys[0][mask]]
     sha256 = {file.name: digests(file)[1] for file in files}
-    source = "user-provided " + " and ".join(sha256)
-    name = files[0].name.split(".")[0]
-    return Dataset(name, xs[0], ys[0], xs[1], ys[1], len(classes), source, sha256, classes)
+    return Dataset(
+        name=files[0].name.split(".")[0],
+        x_train=xs[0],
+        y_train=ys[0],
+        x_test=xs[1],
+        y_test=ys[1],
+        num_classes=len(classes),
+        source="user-provided " + " and ".join(sha256),
+        sha256=sha256,
+        classes=classes,
+    )
 
 
 def _feature_names(tables: Sequence[Table], targets: Sequence[str], drop: Sequence[str]) -> list[str]:
@@ -215,8 +239,12 @@ def _feature_names(tables: Sequence[Table], targets: Sequence[str], drop: Sequen
 
 
 def _single(tables: Sequence[Table], target: str, positive: object) -> tuple[list[Tensor], tuple[str, ...], str | None]:
-    """One target column: classes (N,), or one label (N, 1) where there are two or `positive` is named."""
-    codes, classes = _classes(tables, target)
+    """Read one target column: classes (N,), or one label (N, 1) where there are two or `positive` is named.
+
+    Returns:
+        the classes or labels of each table; names of the classes, or of the positive one; name of the negative one.
+    """
+    codes, classes = classes_of(tables, target)
     if positive is None and len(classes) > 2:
         return codes, classes, None
     where = f"{tables[0].name}: target {target!r}"
@@ -232,52 +260,10 @@ def _single(tables: Sequence[Table], target: str, positive: object) -> tuple[lis
             "(--positive on the command line)"
         )
     labels = [(code == chosen).float().unsqueeze(1) for code in codes]
-    others = [name for name in classes if name != classes[chosen]]
-    negative = others[0] if len(others) == 1 else "other"
+    negative = "other"
+    if len(classes) == 2:
+        negative = classes[1 - chosen]
     return labels, (classes[chosen],), negative
-
-
-def _classes(tables: Sequence[Table], target: str) -> tuple[list[Tensor], tuple[str, ...]]:
-    """One column of every table as codes (N,) int64 into the sorted classes of the first."""
-    columns = [table.columns[target] for table in tables]
-    for table, values in zip(tables, columns, strict=True):
-        check_classes(values, f"{table.name}: target {target!r}")
-    known, first = np.unique(columns[0], return_inverse=True)
-    if len(known) < 2:
-        raise DataError(f"{tables[0].name}: target {target!r} has one class alone, {_class_name(known.tolist()[0])!r}")
-    if len(known) > 2 and 2 * len(known) > len(first):
-        raise DataError(
-            f"{tables[0].name}: target {target!r} has {len(known)} classes in {len(first)} rows: it counts or names "
-            "the rows, and is no label"
-        )
-    codes = [torch.from_numpy(first.astype(np.int64))]
-    for table, values in zip(tables[1:], columns[1:], strict=True):
-        new = sorted(set(values.tolist()) - set(known.tolist()))
-        if new:
-            raise DataError(f"{table.name}: target {target!r} has the class {new[0]!r}, which {tables[0].name} lacks")
-        codes.append(torch.from_numpy(np.searchsorted(known, values).astype(np.int64)))
-    return codes, tuple(_class_name(value) for value in known.tolist())
-
-
-def _class_name(value: Any) -> str:
-    return level_name(value)
-
-
-def check_classes(values: Array, where: str) -> None:
-    """Refuse a target with missing values, fractions or things that are neither numbers nor words."""
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        row = int(np.flatnonzero(~np.isfinite(values))[0])
-        raise DataError(f"{where} has no value in row {row}; leave such rows out")
-    if values.dtype.kind == "f" and (values != np.rint(values)).any():
-        raise DataError(f"{where} must hold classes, got {values[values != np.rint(values)][0]}")
-    if values.dtype.kind not in "fiubU":
-        odd = [row for row, value in enumerate(values.tolist()) if not isinstance(value, str)]
-        if odd and is_missing(values[odd[0]]):
-            raise DataError(f"{where} has no value in row {odd[0]}; leave such rows out")
-        if odd and isinstance(values[odd[0]], int):
-            raise DataError(f"{where} has whole numbers that 64 bits cannot hold, such as {values[odd[0]]}")
-        place = f", got {values[odd[0]]!r} in row {odd[0]}" if odd else ""
-        raise DataError(f"{where} must hold numbers or words in every row{place}")
 
 
 def read_table(path: Path, words: Collection[str] = ()) -> Table:
@@ -299,7 +285,7 @@ def read_table(path: Path, words: Collection[str] = ()) -> Table:
 
 
 def _from_arrays(name: str, arrays: dict[str, Array]) -> Table:
-    """Every array (N,) is a column, every (N, k) a block of the columns NAME.0 ... NAME.k-1."""
+    """Return a table in which an array (N,) is a column, and one (N, k) the block of columns NAME.0 ... NAME.k-1."""
     columns: dict[str, Array] = {}
     blocks: dict[str, list[str]] = {}
     for key, values in arrays.items():
@@ -370,7 +356,7 @@ def _wholes(pandas: Any, path: Path, parquet: bool, place: int, name: Any) -> Ar
 
 
 def _plain(series: object) -> Array:
-    """A pandas column as numbers (missing: NaN) or words; whatever else stays an object array."""
+    """Return a pandas column as numbers (missing: NaN) or words; whatever else stays an object array."""
     values: Array = np.asarray(series)
     if values.dtype.kind != "O":
         return values
@@ -380,5 +366,5 @@ def _plain(series: object) -> Array:
     if any(isinstance(row, int) and abs(row) > EXACT for row in rows):
         return values  # as Python's own numbers: floats would round them, or overflow
     if all(row is None or isinstance(row, bool | int | float) for row in rows):
-        return np.array([np.nan if row is None else float(row) for row in rows])
+        return np.array(rows, dtype=np.float64)  # None becomes NaN
     return values

@@ -26,7 +26,7 @@ def from_dataset(
     test_fraction: float = 0.2,
     seed: int = 0,
 ) -> Dataset:
-    """A data set from a map-style torch Dataset whose items are (x, y).
+    """Make a data set from a map-style torch Dataset whose items are (x, y).
 
     Args:
         train: items (x, y): x a tensor, array or Pillow image of one shape throughout, (C, H, W) for tensors,
@@ -43,7 +43,10 @@ def from_dataset(
     x, y = _collect(train, "train")
     if test is None:
         mask = choose_test(y, test_fraction, seed)
-        x, y, x_test, y_test = x[~mask], y[~mask], x[mask], y[mask]
+        x_test = x[mask]
+        y_test = y[mask]
+        x = x[~mask]
+        y = y[~mask]
     else:
         x_test, y_test = _collect(test, "test")
     if num_classes is None:
@@ -54,21 +57,29 @@ def from_dataset(
 
 
 def _collect(data: TorchDataset[Any], argument: str) -> tuple[Tensor, Tensor]:
-    """Every item in order: x (N, ...), y (N,) or (N, L)."""
+    """Collect every item in order: x (N, ...), y (N,) or (N, L)."""
     if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
         raise DataError(f"{argument} must be a map-style Dataset with a length, got {type(data).__name__}")
     if len(data) == 0:
         raise DataError(f"{argument} must hold at least one item, got an empty {type(data).__name__}")
-    xs, ys = [], []
+    xs: list[Tensor] = []
+    ys: list[Tensor] = []
     for row in range(len(data)):
-        item = data[row]
-        if not isinstance(item, tuple | list) or len(item) != 2:
-            raise DataError(f"{argument}[{row}] must be a pair (x, y), got {type(item).__name__}")
-        xs.append(_convert(_example, item[0], f"{argument}[{row}]: x"))
-        ys.append(_convert(_label, item[1], f"{argument}[{row}]: y"))
-        if xs[row].shape != xs[0].shape or xs[row].dtype != xs[0].dtype or ys[row].shape != ys[0].shape:
-            raise DataError(f"{argument}[{row}] differs in shape or dtype from {argument}[0]")
+        where = f"{argument}[{row}]"
+        x, y = _pair(data[row], where)
+        xs.append(x)
+        ys.append(y)
+        if x.shape != xs[0].shape or x.dtype != xs[0].dtype or y.shape != ys[0].shape:
+            raise DataError(f"{where} differs in shape or dtype from {argument}[0]")
     return torch.stack(xs), torch.stack(ys)
+
+
+def _pair(item: Any, where: str) -> tuple[Tensor, Tensor]:
+    """Return an item's example and label as tensors."""
+    if not isinstance(item, tuple | list) or len(item) != 2:
+        raise DataError(f"{where} must be a pair (x, y), got {type(item).__name__}")
+    x, y = item
+    return _convert(_example, x, f"{where}: x"), _convert(_label, y, f"{where}: y")
 
 
 def _convert(convert: Callable[[Any], Tensor], value: Any, where: str) -> Tensor:
@@ -79,8 +90,11 @@ def _convert(convert: Callable[[Any], Tensor], value: Any, where: str) -> Tensor
 
 
 def _example(given: Any) -> Tensor:
-    """Bytes (C, H, W) as they are, all else as float32; arrays and Pillow images have channels last."""
-    value: Tensor = given if isinstance(given, Tensor) else torch.from_numpy(np.array(given))
+    """Return bytes as (C, H, W), and all else as float32; arrays and Pillow images have channels last."""
+    if isinstance(given, Tensor):
+        value = given
+    else:
+        value = torch.from_numpy(np.array(given))
     if value.dtype != torch.uint8 or value.dim() not in (2, 3):
         return value.detach().to("cpu", torch.float32)
     if value.dim() == 2:
@@ -91,7 +105,7 @@ def _example(given: Any) -> Tensor:
 
 
 def _label(value: Any) -> Tensor:
-    """A whole number as int64 (), a row as float32 (L,)."""
+    """Return a whole number as int64 (), a row as float32 (L,)."""
     label = torch.as_tensor(value).detach().cpu()
     if label.dim() == 0 and not label.is_floating_point():
         return label.to(torch.int64)
@@ -101,7 +115,7 @@ def _label(value: Any) -> Tensor:
 
 
 def _digest(*tensors: Tensor) -> str:
-    """SHA-256 of the bytes of all tensors, in order."""
+    """Return the SHA-256 of the bytes of all tensors, in order."""
     sha256 = hashlib.sha256()
     for tensor in tensors:
         sha256.update(tensor.contiguous().numpy().tobytes())

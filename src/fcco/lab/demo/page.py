@@ -53,12 +53,13 @@ def _section(part: Part) -> str:
 
 
 def _row(row: Sequence[str]) -> str:
-    cells = [_explained(row[0]), *(html.escape(cell) for cell in row[1:])]
+    name, *values = row
+    cells = [_explained(name), *map(html.escape, values)]
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
 def _explained(name: str) -> str:
-    """A column's name, with what it means at a hover where a term says so."""
+    """Return a column's name; a hover says what it means where a term is known."""
     shown = html.escape(name)
     for term, meaning in TERMS.items():
         if term in name:
@@ -67,5 +68,7 @@ def _explained(name: str) -> str:
 
 
 def _definitions(terms: Mapping[str, str]) -> str:
-    rows = "".join(f"<dt>{html.escape(term)}</dt><dd>{html.escape(meaning)}</dd>" for term, meaning in terms.items())
+    rows = ""
+    for term, meaning in terms.items():
+        rows += f"<dt>{html.escape(term)}</dt><dd>{html.escape(meaning)}</dd>"
     return f"<dl>{rows}</dl>"

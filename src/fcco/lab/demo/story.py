@@ -51,10 +51,15 @@ def rare_part(plan: rare.Plan, found: rare.Found) -> Part:
     for digit, (plain, fitted) in enumerate(zip(found.plain, found.fit, strict=True)):
         rows.append((f"digit {digit}", _with_interval(plain), _with_interval(fitted)))
     rows.append(("mean", f"{rare.mean_ap(found.plain):.3f}", f"{rare.mean_ap(found.fit):.3f}"))
-    shown = (found.plain, found.fit)
-    rows.append(("examples", *(short(sum(one.shown for one in some) / len(some), 3) for some in shown)))
+    rows.append(("examples", _mean_shown(found.plain), _mean_shown(found.fit)))
     columns = ("test AP [95 %]", "cross-entropy, tuned", "fcco.fit")
     return Part("Part 1: a rare class", done, columns, rows, _rare_lesson(found))
+
+
+def _mean_shown(scored: Sequence[rare.Scored]) -> str:
+    """Return how many examples a network was shown, on average over the digits."""
+    total = sum(one.shown for one in scored)
+    return short(total / len(scored), 3)
 
 
 def _with_interval(one: rare.Scored) -> str:
@@ -94,7 +99,8 @@ def theory_part(plan: theory.Plan, found: Sequence[theory.Found]) -> Part:
     for one in found:
         needed = [_calls(one.needed(level)) for level in theory.LEVELS]
         rows.append((one.title, f"{one.eta:g}", f"{one.gap():.0e}", f"{one.error:.0e}", *needed))
-    columns = ("method", "step", "F - F*", "|u - g|", *(f"calls to {_power(level)}" for level in theory.LEVELS))
+    levels = [f"calls to {_power(level)}" for level in theory.LEVELS]
+    columns = ("method", "step", "F - F*", "|u - g|", *levels)
     return Part("Part 2: the paper's methods", done, columns, rows, _theory_lesson(found))
 
 

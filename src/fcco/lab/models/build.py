@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Sequence
 
 from torch import nn
+
+from fcco.lab.errors import nearest
 
 from .densenet import densenet121
 from .plain import MLP, Linear
@@ -29,7 +30,7 @@ def build(
     stem: Stem | None = None,
     hidden: Sequence[int] | None = None,
 ) -> nn.Module:
-    """A model for examples of shape `in_shape`; inputs are float.
+    """Build a model for examples of shape `in_shape`; inputs are float.
 
     Args:
         name: one of linear, mlp, resnet18, resnet34, densenet121.
@@ -43,9 +44,21 @@ def build(
         >>> build("mlp", (1, 28, 28), 10, hidden=[64])(torch.zeros(5, 1, 28, 28)).shape
         torch.Size([5, 10])
     """
+    _check(name, in_shape, num_outputs, stem, hidden)
+    if name == "linear":
+        return Linear(math.prod(in_shape), num_outputs)
+    if name == "mlp":
+        if hidden is None:
+            hidden = (256, 256)
+        return MLP(math.prod(in_shape), num_outputs, hidden)
+    return _convolutional(name, in_shape, num_outputs, stem or "small")
+
+
+def _check(
+    name: str, in_shape: Sequence[int], num_outputs: int, stem: Stem | None, hidden: Sequence[int] | None
+) -> None:
     if name not in NAMES:
-        close = difflib.get_close_matches(str(name), NAMES, 1, 0.4)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        hint = nearest(str(name), NAMES, cutoff=0.4)
         raise ValueError(f"name must be one of {', '.join(NAMES)}, got {name!r}{hint}")
     if num_outputs < 1:
         raise ValueError(f"num_outputs must be at least 1, got {num_outputs}")
@@ -55,11 +68,6 @@ def build(
         raise ValueError(f"stem is for {', '.join(CONVOLUTIONAL)}, got {stem!r} for {name}")
     if hidden is not None and name != "mlp":
         raise ValueError(f"hidden is for mlp, got {hidden!r} for {name}")
-    if name == "linear":
-        return Linear(math.prod(in_shape), num_outputs)
-    if name == "mlp":
-        return MLP(math.prod(in_shape), num_outputs, (256, 256) if hidden is None else hidden)
-    return _convolutional(name, in_shape, num_outputs, stem or "small")
 
 
 def _convolutional(name: str, in_shape: Sequence[int], num_outputs: int, stem: Stem) -> nn.Module:

@@ -48,7 +48,7 @@ def _dense_block(in_channels: int, depth: int) -> nn.Sequential:
 
 
 def _transition(in_channels: int) -> nn.Sequential:
-    """Half the channels, half the resolution."""
+    """Return a layer that halves the channels and the resolution."""
     return nn.Sequential(
         OrderedDict[str, nn.Module](
             norm=nn.BatchNorm2d(in_channels),
@@ -105,13 +105,13 @@ class DenseNet(nn.Module):
 
 
 def _accept_old_names(_module: nn.Module, state_dict: dict[str, Any], *_: Any) -> None:
-    """torchvision's published DenseNet files say `norm.1.` where its code says `norm1.`."""
+    """Rename keys: torchvision's published DenseNet files say `norm.1.` where its code says `norm1.`."""
     for key in list(state_dict):
         state_dict[_OLD_NAME.sub(r"\1\2.", key)] = state_dict.pop(key)
 
 
 def densenet121(in_channels: int = 3, num_outputs: int = 1000, stem: Stem = "imagenet") -> DenseNet:
-    """DenseNet121; the defaults are torchvision's network, 7,978,856 parameters.
+    """Build DenseNet121; the defaults are torchvision's network, 7,978,856 parameters.
 
     Args:
         in_channels: channels of the images.

@@ -21,7 +21,7 @@ def check_stem(stem: str) -> None:
 
 
 def first_convolution(stem: Stem, in_channels: int, out_channels: int) -> nn.Conv2d:
-    """7x7 with stride 2 for ImageNet's sizes; 3x3 with stride 1 for images of some 8 to 64 pixels."""
+    """Return a 7x7 convolution with stride 2 for ImageNet's sizes, or 3x3 with stride 1 for 8 to 64 pixels."""
     if stem == "imagenet":
         return nn.Conv2d(in_channels, out_channels, 7, stride=2, padding=3, bias=False)
     return nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False)
@@ -43,7 +43,9 @@ class BasicBlock(nn.Module):
             self.downsample = nn.Sequential(projection, nn.BatchNorm2d(out_channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        shortcut = x if self.downsample is None else self.downsample(x)
+        shortcut = x
+        if self.downsample is not None:
+            shortcut = self.downsample(x)
         residual = self.relu(self.bn1(self.conv1(x)))
         out: Tensor = self.relu(self.bn2(self.conv2(residual)) + shortcut)
         return out
@@ -65,7 +67,9 @@ class ResNet(nn.Module):
         self.conv1 = first_convolution(stem, in_channels, 64)
         self.bn1 = nn.BatchNorm2d(64)
         self.relu = nn.ReLU(inplace=True)
-        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1) if stem == "imagenet" else nn.Identity()
+        self.maxpool: nn.Module = nn.Identity()
+        if stem == "imagenet":
+            self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
         self.layer1 = _stage(64, 64, depths[0], stride=1)
         self.layer2 = _stage(64, 128, depths[1], stride=2)
         self.layer3 = _stage(128, 256, depths[2], stride=2)
@@ -84,14 +88,14 @@ class ResNet(nn.Module):
 
 
 def _stage(in_channels: int, out_channels: int, depth: int, stride: int) -> nn.Sequential:
-    """`depth` blocks, the first of which changes width and resolution."""
+    """Return `depth` blocks, the first of which changes width and resolution."""
     blocks = [BasicBlock(in_channels, out_channels, stride)]
     blocks += [BasicBlock(out_channels, out_channels, 1) for _ in range(depth - 1)]
     return nn.Sequential(*blocks)
 
 
 def resnet18(in_channels: int = 3, num_outputs: int = 1000, stem: Stem = "imagenet") -> ResNet:
-    """ResNet18; the defaults are torchvision's network, 11,689,512 parameters.
+    """Build ResNet18; the defaults are torchvision's network, 11,689,512 parameters.
 
     Args:
         in_channels: channels of the images.
@@ -102,7 +106,7 @@ def resnet18(in_channels: int = 3, num_outputs: int = 1000, stem: Stem = "imagen
 
 
 def resnet34(in_channels: int = 3, num_outputs: int = 1000, stem: Stem = "imagenet") -> ResNet:
-    """ResNet34; the defaults are torchvision's network, 21,797,672 parameters.
+    """Build ResNet34; the defaults are torchvision's network, 21,797,672 parameters.
 
     Args:
         in_channels: channels of the images.

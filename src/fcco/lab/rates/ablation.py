@@ -11,6 +11,7 @@ error of u, so rho is the share of what separates u from a fresh look that the c
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -60,7 +61,7 @@ class Plan:
     seeds: int = 8
 
     def eta(self) -> list[float]:
-        """The step sizes."""
+        """Return the step sizes."""
         return [float(eta) for eta in np.geomspace(0.001, 1.0, self.etas)]
 
 
@@ -76,27 +77,32 @@ class Cell:
 
 
 def problem_of(kind: Kind, ratio: int) -> tuple[Problem, int]:
-    """A problem and B1 with m/B1 = ratio."""
+    """Return a problem and the B1 for which m/B1 = ratio."""
     m = max(20, ratio)
     if kind is Kind.WAVY:
-        return curved(m), m // ratio
-    return paired(m, q=0.3, scales=(1.0, 0.7, 0.5, 0.35, 0.25)), m // ratio
+        problem = curved(m)
+    else:
+        problem = paired(m, q=0.3, scales=(1.0, 0.7, 0.5, 0.35, 0.25))
+    return problem, m // ratio
 
 
 def corrections(beta: float) -> dict[str, trackers.Tracker]:
-    """The corrections by name; a tuned constant is the best of several."""
+    """Return the corrections by name; a tuned constant is the best of several."""
     named: dict[str, trackers.Tracker] = {
         "formula": trackers.MSVR(beta),
         "0": trackers.MSVR(beta, gamma=0.0),
         "1 - beta": trackers.MSVR(beta, gamma=1.0 - beta),
     }
-    return named | {f"constant {c:g}": trackers.MSVR(beta, gamma=c) for c in CONSTANTS}
+    for gamma in CONSTANTS:
+        named[f"constant {gamma:g}"] = trackers.MSVR(beta, gamma=gamma)
+    return named
 
 
 def tail(problem: Problem, b1: int, methods: list[Method], etas: list[float], plan: Plan) -> tuple[Array, Array, Array]:
-    """Means over the second half, each (L, S): ||grad F||, (g - g-)^2, (g - u)^2."""
+    """Return means over the second half of a run, each (L, S): ||grad F||, (g - g-)^2, (g - u)^2."""
     loop = Loop(problem, methods, etas, start(problem, 0.0), plan.seeds)
-    draws, kept = problem.draws(range(plan.seeds), b1, 1), []
+    draws = problem.draws(range(plan.seeds), b1, 1)
+    kept = []
     for t in range(plan.steps):
         loop.step(next(draws), b1)
         if 2 * t >= plan.steps and t % 4 == 0 and loop.seen is not None:
@@ -114,41 +120,57 @@ def _square(x: Tensor) -> Tensor:
 
 
 def measure_cell(plan: Plan, kind: Kind, form: str, ratio: int, beta: float) -> Cell:
-    """All corrections over all step sizes."""
+    """Measure all corrections over all step sizes."""
     problem, b1 = problem_of(kind, ratio)
-    named, etas, z = corrections(beta), plan.eta(), ESTIMATORS[form](plan.alpha)
-    lanes = [(Method(name, tracker, z, lag=1), eta) for name, tracker in named.items() for eta in etas]
-    norm, moved, apart = tail(problem, b1, [m for m, _ in lanes], [eta for _, eta in lanes], plan)
+    named = corrections(beta)
+    etas = plan.eta()
+    z = ESTIMATORS[form](plan.alpha)
+    methods: list[Method] = []
+    for name, tracker in named.items():
+        methods += [Method(name, tracker, z, lag=1)] * len(etas)
+    norm, moved, apart = tail(problem, b1, methods, etas * len(named), plan)
+
     shape = (len(named), len(etas), plan.seeds)
     norms = dict(zip(named, norm.reshape(shape), strict=True))
-    variant = [Method("variant", trackers.Variant(beta), z, lag=1)] * len(etas)
-    norms["variant"] = tail(problem, b1, variant, etas, plan)[0]
+    variant = Method("variant", trackers.Variant(beta), z, lag=1)
+    norms["variant"], _, _ = tail(problem, b1, [variant] * len(etas), etas, plan)
+
+    moved_by_formula = moved.reshape(shape)[0]
+    apart_by_formula = apart.reshape(shape)[0]
     gamma = trackers.msvr_gamma(beta, ratio)
-    rho = gamma**2 * moved.reshape(shape)[0] / (beta * (2 - beta) * apart.reshape(shape)[0])
+    rho = gamma**2 * moved_by_formula / (beta * (2 - beta) * apart_by_formula)
     return Cell(ratio, beta, norms, rho)
 
 
 def compare(cell: Cell, seeds: Seeds) -> dict[str, Array]:
-    """Per step size, averaged over seeds: the mean norm of each correction, and rho; what diverged is infinite."""
+    """Return the mean norm of each correction and rho per step size, averaged over seeds; inf where it diverged."""
+    means = {name: _mean(norm, seeds) for name, norm in cell.norms.items()}
+    constants = [means.pop(f"constant {gamma:g}") for gamma in CONSTANTS]
+    means["tuned constant"] = np.min(constants, axis=0)
+    means["rho"] = _mean(cell.rho, seeds)
+    return means
 
-    def mean(x: Array) -> Array:
-        averaged = x[..., seeds].mean(-1)
-        return np.where(np.isfinite(averaged), averaged, np.inf)
 
-    by = {name: mean(norm) for name, norm in cell.norms.items()}
-    constant = np.min([by.pop(f"constant {c:g}") for c in CONSTANTS], axis=0)
-    return by | {"tuned constant": constant, "rho": mean(cell.rho)}
+def _mean(x: Array, seeds: Seeds) -> Array:
+    averaged = x[..., seeds].mean(-1)
+    return np.where(np.isfinite(averaged), averaged, np.inf)
 
 
 def judge(cells: list[dict[str, Array]]) -> Array:
-    """What the rule promises, in numbers: see ``PROMISES``."""
-    joined = {name: np.concatenate([cell[name] for cell in cells]) for name in cells[0]}
+    """Return what the rule promises, in numbers, in the order of ``PROMISES``."""
+    joined = {}
+    for name in cells[0]:
+        joined[name] = np.concatenate([cell[name] for cell in cells])
     flagged = joined["rho"] > THRESHOLD
     ratio = np.minimum(joined["formula"], 1e6) / np.minimum(joined["0"], 1e6)
     worse = ratio > WORSE
-    caught = flagged[worse].mean() if worse.any() else 1.0
-    others = [np.median(joined[name][~flagged] / joined["formula"][~flagged]) for name in ("0", "1 - beta", "variant")]
+    caught = 1.0
+    if worse.any():
+        caught = flagged[worse].mean()
     spared = (~flagged)[~worse].mean()
+    others = []
+    for name in ("0", "1 - beta", "variant"):
+        others.append(np.median(joined[name][~flagged] / joined["formula"][~flagged]))
     return np.array([ratio[~flagged].max(), np.median(ratio[flagged]), caught, spared, *others])
 
 
@@ -171,11 +193,14 @@ def run(quick: bool, seeds: int) -> Outcome:
     outcome = Outcome(settings=asdict(plan) | {"threshold": THRESHOLD, "worse": WORSE})
     for kind in Kind:
         for form in ESTIMATORS:
-            cells = [measure_cell(plan, kind, form, ratio, beta) for beta in plan.betas for ratio in plan.ratios]
-            for cell in cells:
-                _log(outcome, plan, f"{kind}, {form}", cell)
-            outcome.maps.append(_map(plan, f"{kind}, {form}", cells))
-            _add_rows(outcome, f"{kind}, {form}", cells, plan.seeds)
+            title = f"{kind}, {form}"
+            cells = []
+            for beta, ratio in itertools.product(plan.betas, plan.ratios):
+                cell = measure_cell(plan, kind, form, ratio, beta)
+                _log(outcome, plan, title, cell)
+                cells.append(cell)
+            outcome.maps.append(_map(plan, title, cells))
+            _add_rows(outcome, title, cells, plan.seeds)
     return outcome
 
 
@@ -187,16 +212,21 @@ def _log(outcome: Outcome, plan: Plan, title: str, cell: Cell) -> None:
 
 
 def _map(plan: Plan, title: str, cells: list[Cell]) -> dict[str, object]:
-    """Plain lists for the plot and for JSON; what diverged is 1e6."""
-    everyone, found = np.arange(plan.seeds), []
+    """Return plain lists for the plot and for JSON; what diverged is 1e6."""
+    all_seeds = np.arange(plan.seeds)
+    rows = []
     for cell in cells:
-        row = {name: np.minimum(value, 1e6).tolist() for name, value in compare(cell, everyone).items()}
-        found.append({"ratio": cell.ratio, "beta": cell.beta} | row)
-    return {"title": title, "eta": plan.eta(), "cells": found}
+        row: dict[str, object] = {"ratio": cell.ratio, "beta": cell.beta}
+        for name, value in compare(cell, all_seeds).items():
+            row[name] = np.minimum(value, 1e6).tolist()
+        rows.append(row)
+    return {"title": title, "eta": plan.eta(), "cells": rows}
 
 
 def _add_rows(outcome: Outcome, title: str, cells: list[Cell], seeds: int) -> None:
-    value, low, high = fit.bootstrap(lambda chosen: judge([compare(cell, chosen) for cell in cells]), seeds)
-    for k, (quantity, claim, bound) in enumerate(PROMISES):
-        numbers = float(value[k]), float(low[k]), float(high[k])
-        outcome.rows.append(fit.Row("ablation", title, quantity, claim, *numbers, bound))
+    def judged(chosen: Seeds) -> Array:
+        return judge([compare(cell, chosen) for cell in cells])
+
+    values, lows, highs = (numbers.tolist() for numbers in fit.bootstrap(judged, seeds))
+    for (quantity, claim, bound), value, low, high in zip(PROMISES, values, lows, highs, strict=True):
+        outcome.rows.append(fit.Row("ablation", title, quantity, claim, value, low, high, bound))

@@ -34,7 +34,7 @@ class Point:
 
     @property
     def period(self) -> int:
-        """I."""
+        """The period I of full passes."""
         return max(1, self.m * self.n // (self.b1 * self.b2))
 
     @property
@@ -43,7 +43,7 @@ class Point:
         return self.b1 * math.sqrt(self.b2) / (self.m * math.sqrt(self.n))
 
     def stage(self, steps: int, eta: float) -> Stage:
-        """The theorem's rates at a step size."""
+        """Return the theorem's rates at a step size."""
         return Stage(steps, eta, 1 / self.period, self.b2 / self.n)
 
 
@@ -64,43 +64,55 @@ class Plan:
     seeds: int = 8
 
     def lines(self) -> dict[str, tuple[list[Point], list[float], float]]:
-        """What varies -> the points, the numbers along the line, the claimed power of the iterations."""
-        m, n = self.ms[0], self.ns[0]
+        """Return what varies -> the points, the numbers along the line, the claimed power of the iterations."""
+        first = Point(self.ms[0], self.ns[0])
+        widest = replace(first, m=self.ms[-1])
+        with_many = replace(first, n=self.many)
         return {
-            "m": ([Point(one, n) for one in self.ms], list(self.ms), 1.0),
-            "n": ([Point(m, one) for one in self.ns], list(self.ns), 0.5),
-            "B1": ([Point(self.ms[-1], n, b1=one) for one in self.b1s], list(self.b1s), -1.0),
-            "B2": ([Point(m, self.many, b2=one) for one in self.b2s], list(self.b2s), -0.5),
-            "n, m = 1": ([Point(1, one) for one in self.alone], list(self.alone), 0.5),
+            "m": ([replace(first, m=m) for m in self.ms], list(self.ms), 1.0),
+            "n": ([replace(first, n=n) for n in self.ns], list(self.ns), 0.5),
+            "B1": ([replace(widest, b1=b1) for b1 in self.b1s], list(self.b1s), -1.0),
+            "B2": ([replace(with_many, b2=b2) for b2 in self.b2s], list(self.b2s), -0.5),
+            "n, m = 1": ([Point(1, n) for n in self.alone], list(self.alone), 0.5),
         }
 
 
 def decline(plan: Plan, point: Point, etas: Sequence[float], level: float, steps: int) -> tuple[Array, Array]:
-    """Steps (K,) and the root mean square of ||grad F|| so far (K, L, S), until one lane's mean is below the level."""
+    """Run until one lane's root mean square of ||grad F|| is clearly below the level.
+
+    Returns:
+        steps (K,) and the root mean square so far (K, L, S).
+    """
     problem = curved(point.m, kinds=min(point.m, KINDS), n=point.n)
     made = recipe("msvr-v3", problem, point.b1, point.b2)
     setting = Setting(problem, made, start(problem, 1.0), plan.seeds, point.b1, point.b2)
-    norms, at, found = Norms(every=1), [], []
+    lanes = [[point.stage(steps, eta)] for eta in etas]
+    norms = Norms(every=1)
+    at = []
+    roots = []
     turn = 4
-    for loop in travel(setting, [[point.stage(steps, eta)] for eta in etas]):
+    for loop in travel(setting, lanes):
         norms.follow(loop)
         if loop.t >= turn:
-            at.append(loop.t)
-            found.append(norms.root_mean_square())
             turn = int(turn * 1.05) + 1
-            if np.nanmin(found[-1].mean(-1)) < 0.97 * level:
+            root = norms.root_mean_square()
+            at.append(loop.t)
+            roots.append(root)
+            if np.nanmin(root.mean(-1)) < 0.97 * level:
                 break
-    return np.array(at, dtype=np.float64), np.stack(found)
+    return np.array(at, dtype=np.float64), np.stack(roots)
 
 
 def tune(plan: Plan, point: Point) -> tuple[float, float]:
-    """The constant of eta that is best at the first horizon, and the level that it reaches.
+    """Return the constant of eta that is best at the first horizon, and the level that it reaches.
 
     The horizon grows as the theorem says, so that every line starts from runs that have settled.
     """
     constants = np.geomspace(0.1, 10, 2 * plan.etas - 1)
     longer = max(1.0, Point(plan.ms[0], plan.ns[0]).eta / point.eta)
-    _, roots = decline(plan, point, (constants * point.eta).tolist(), 0.0, round(plan.horizon * longer))
+    steps = round(plan.horizon * longer)
+    etas = (constants * point.eta).tolist()
+    _, roots = decline(plan, point, etas, 0.0, steps)
     last = roots[-1].mean(-1)
     best = fit.best(last)
     return float(constants[best]), float(last[best])
@@ -127,11 +139,11 @@ def _add(
 
 
 def _soonest(steps: Array, roots: Array, level: float) -> float:
-    """When the first lane of roots (K, L) is below the level; lanes that never are do not count."""
-    reached = [lane for lane in range(roots.shape[1]) if np.any(roots[:, lane] <= level)]
-    if not reached:
+    """Return when the first lane of roots (K, L) is below the level; lanes that never are do not count."""
+    reached = np.any(roots <= level, axis=0)
+    if not reached.any():
         return float(steps[-1])
-    return min(crossing(steps, roots[:, lane], level) for lane in reached)
+    return min(crossing(steps, lane, level) for lane in roots[:, reached].T)
 
 
 def run(quick: bool, seeds: int) -> Outcome:
@@ -154,9 +166,13 @@ def run(quick: bool, seeds: int) -> Outcome:
     for line, (points, x, claim) in plan.lines().items():
         constant, level = tune(plan, points[0])
         outcome.settings[f"along {line}"] = {"constant": constant, "level": level}
-        steady = [decline(plan, point, [constant * point.eta], level, plan.longest) for point in points]
-        _add(outcome, plan, f"iterations against {line}", x, steady, level, claim)
         spread = np.geomspace(0.3, 30, plan.etas) * constant
-        free = [decline(plan, point, (spread * point.eta).tolist(), level, plan.longest) for point in points]
-        _add(outcome, plan, f"iterations at the best step against {line}", x, free, level, None)
+        by_theorem = []
+        by_search = []
+        for point in points:
+            etas = (spread * point.eta).tolist()
+            by_theorem.append(decline(plan, point, [constant * point.eta], level, plan.longest))
+            by_search.append(decline(plan, point, etas, level, plan.longest))
+        _add(outcome, plan, f"iterations against {line}", x, by_theorem, level, claim)
+        _add(outcome, plan, f"iterations at the best step against {line}", x, by_search, level, None)
     return outcome

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 Seeds = npt.NDArray[np.int64]
-Values = Callable[[Seeds], Array]  # the seeds to average over -> one value a point x
+Values = Callable[[Seeds], Array]  # the seeds to average over -> one value per point x
 
 RESAMPLES = 1000
 ROUNDING = 0.005  # intervals are read to two digits
@@ -51,13 +51,20 @@ class Row:
         """ "meets" where the interval holds the claim (or lies on its claimed side), else how it misses."""
         if self.claim is None:
             return ""
-        if self.bound == ">":
-            return "meets" if self.low > self.claim else "misses"
-        if self.bound == "<":
-            return "meets" if self.high < self.claim else "misses"
-        if self.low - ROUNDING <= self.claim <= self.high + ROUNDING:
+        if self._meets(self.claim):
             return "meets"
-        return "misses: steeper" if abs(self.value) > abs(self.claim) else "misses: flatter"
+        if self.bound:
+            return "misses"
+        if abs(self.value) > abs(self.claim):
+            return "misses: steeper"
+        return "misses: flatter"
+
+    def _meets(self, claim: float) -> bool:
+        if self.bound == ">":
+            return self.low > claim
+        if self.bound == "<":
+            return self.high < claim
+        return self.low - ROUNDING <= claim <= self.high + ROUNDING
 
 
 @final
@@ -90,8 +97,14 @@ class Outcome:
     raw: list[tuple[str, float, str, int, float]] = field(default_factory=list)  # series, x, setting, seed, value
 
     def log(self, series: str, x: float, values: Array | Sequence[float], setting: str = "") -> None:
-        """Keep one value a seed."""
-        self.raw += [(series, float(x), setting, seed, float(value)) for seed, value in enumerate(values)]
+        """Keep one value per seed."""
+        for seed, value in enumerate(values):
+            self.raw.append((series, float(x), setting, seed, float(value)))
+
+    def log_all(self, series: str, x: Sequence[float] | Array, values: Array | Sequence[Array]) -> None:
+        """Keep one value per point and seed; values has a row per point."""
+        for point, row in zip(x, values, strict=True):
+            self.log(series, point, row)
 
     def add(self, measured: tuple[Row, Curve]) -> None:
         """Take a row and its curve."""
@@ -99,7 +112,7 @@ class Outcome:
         self.curves.append(measured[1])
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything but the raw numbers, for JSON."""
+        """Return everything but the raw numbers, for JSON."""
         return {
             "settings": self.settings,
             "rows": [asdict(row) | {"verdict": row.verdict} for row in self.rows],
@@ -109,21 +122,27 @@ class Outcome:
 
 
 def slope(x: Array, y: Array, log_x: bool = True) -> float:
-    """The least-squares slope of log y on log x (or on x).
+    """Return the least-squares slope of log y on log x (or on x).
 
     Example:
         >>> round(slope(np.array([1.0, 2.0, 4.0]), np.array([3.0, 12.0, 48.0])), 6)
         2.0
     """
-    across = np.log(x) if log_x else x
-    return float(np.polyfit(across, np.log(np.maximum(y, 1e-300)), 1)[0])
+    across = x
+    if log_x:
+        across = np.log(x)
+    upward = np.log(np.maximum(y, 1e-300))
+    return float(np.polyfit(across, upward, 1)[0])
 
 
 def bootstrap(statistic: Callable[[Seeds], Array], seeds: int) -> tuple[Array, Array, Array]:
-    """A statistic of a list of seeds: on all of them, and the ends of its 95 % interval (drawn with replacement)."""
+    """Return a statistic of all seeds, and the ends of its 95 % interval from seeds drawn with replacement."""
     generator = np.random.default_rng(0)
-    draws = np.stack([statistic(generator.integers(seeds, size=seeds)) for _ in range(RESAMPLES)])
-    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
+    draws = []
+    for _ in range(RESAMPLES):
+        chosen = generator.integers(seeds, size=seeds)
+        draws.append(statistic(chosen))
+    low, high = np.quantile(np.stack(draws), [0.025, 0.975], axis=0)
     return statistic(np.arange(seeds)), low, high
 
 
@@ -140,40 +159,75 @@ def measure(
     panel: str = "",
     log_x: bool = True,
 ) -> tuple[Row, Curve]:
-    """The slope of values against x with its interval, as a row and as a curve."""
-    across = np.asarray(x, dtype=np.float64)
+    """Return the slope of values against x with its interval, as a row and as a curve.
 
-    def both(chosen: Seeds) -> Array:
+    Args:
+        experiment: the experiment's name.
+        name: the method's name.
+        quantity: what is measured.
+        x: (K,) the points.
+        values: the values at the points, averaged over the seeds that it is given.
+        seeds: how many seeds there are.
+        claim: the theory's slope; None where nothing is claimed.
+        labels: what stands beside the two axes.
+        panel: the plot's title; "": the quantity.
+        log_x: whether the slope is against log x.
+    """
+    points = np.asarray(x, dtype=np.float64)
+
+    def values_and_slope(chosen: Seeds) -> Array:
         y = values(chosen)
-        return np.append(y, slope(across, y, log_x))
+        return np.append(y, slope(points, y, log_x))
 
-    middle, low, high = bootstrap(both, seeds)
-    pairs = [slope(across[part], middle[:-1][part], log_x) for part in (slice(0, 2), slice(-2, None))]
+    measured, low, high = bootstrap(values_and_slope, seeds)
+    y = measured[:-1]
+    first_slope = slope(points[:2], y[:2], log_x)
+    last_slope = slope(points[-2:], y[-2:], log_x)
     row = Row(
-        experiment, name, quantity, claim, float(middle[-1]), float(low[-1]), float(high[-1]),
-        ends=(pairs[0], pairs[1]),
-    )  # fmt: skip
+        experiment=experiment,
+        name=name,
+        quantity=quantity,
+        claim=claim,
+        value=float(measured[-1]),
+        low=float(low[-1]),
+        high=float(high[-1]),
+        ends=(first_slope, last_slope),
+    )
     curve = Curve(
-        panel or quantity, name, *labels, across.tolist(), middle[:-1].tolist(), low[:-1].tolist(),
-        high[:-1].tolist(), float(middle[-1]), claim, log_x,
-    )  # fmt: skip
+        panel=panel or quantity,
+        name=name,
+        x_label=labels[0],
+        y_label=labels[1],
+        x=points.tolist(),
+        y=y.tolist(),
+        low=low[:-1].tolist(),
+        high=high[:-1].tolist(),
+        slope=float(measured[-1]),
+        claim=claim,
+        log_x=log_x,
+    )
     return row, curve
 
 
 def number(
-    experiment: str, name: str, quantity: str, statistic: Callable[[Seeds], float],
-    seeds: int, claim: float | None, bound: str = "",
-) -> Row:  # fmt: skip
-    """A number that is no slope, with its interval."""
+    experiment: str,
+    name: str,
+    quantity: str,
+    statistic: Callable[[Seeds], float],
+    seeds: int,
+    claim: float | None,
+    bound: str = "",
+) -> Row:
+    """Return the row of a number that is no slope, with its interval."""
     value, low, high = bootstrap(lambda chosen: np.array([statistic(chosen)]), seeds)
     return Row(experiment, name, quantity, claim, float(value[0]), float(low[0]), float(high[0]), bound)
 
 
 def averaged(y: Array) -> Values:
-    """Seeds -> the mean of y (K, S) over them."""
+    """Return a function of seeds: the mean of y (K, S) over them."""
     return lambda seeds: np.asarray(y[:, seeds].mean(-1))
 
 
 def best(scores: Array) -> int:
-    """The index of the smallest score; what diverged does not count."""
+    """Return the index of the smallest score; what diverged does not count."""
     return int(np.argmin(np.where(np.isfinite(scores), scores, np.inf)))

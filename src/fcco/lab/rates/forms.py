@@ -6,7 +6,9 @@ tuned once, at one problem size and one horizon, and the powers carry them every
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, final
@@ -35,6 +37,11 @@ class Constants(NamedTuple):
     beta: float
 
 
+def grid(etas: Iterable[float], alphas: Iterable[float], betas: Iterable[float]) -> list[Constants]:
+    """Return all combinations of the constants."""
+    return [Constants(*map(float, c)) for c in itertools.product(etas, alphas, betas)]
+
+
 @final
 @dataclass(frozen=True)
 class Sizes:
@@ -51,41 +58,58 @@ class Sizes:
 
 
 def rates(form: Form, sizes: Sizes, c: Constants, s: float) -> tuple[float, float, float]:
-    """eta, alpha, beta at a + t = s.
+    """Return eta, alpha and beta at a + t = s.
 
     SOX:         eta = c (B1 B2/m)^(1/2) s^(-1/2),  alpha = c (min(B1, B2)/s)^(1/2),  beta = c (m/B1) eta
     v1 (late):   eta = c (min(B1, B2)/s)^(1/2),     alpha = c eta,                    beta = c (m/B1)^2 eta^2
     v1 (early):  eta = c (B1 sqrt(B2)/m)^(2/3) s^(-1/3), alpha and beta as above
     v2:          eta as v1 (early),                 alpha = c (m/B1) eta^2,           beta = c (m/B1)^2 eta^2
     """
-    ratio, smaller = sizes.ratio, min(sizes.b1, sizes.b2)
+    ratio = sizes.ratio
+    smaller = min(sizes.b1, sizes.b2)
     if form is Form.SOX:
         eta = c.eta * math.sqrt(sizes.b2 / (ratio * s))
-        return eta, c.alpha * math.sqrt(smaller / s), c.beta * ratio * eta
+        alpha = c.alpha * math.sqrt(smaller / s)
+        beta = c.beta * ratio * eta
+        return eta, alpha, beta
     if form is Form.V1_LATE:
         eta = c.eta * math.sqrt(smaller / s)
     else:
         eta = c.eta * (math.sqrt(sizes.b2) / ratio) ** (2 / 3) * s ** (-1 / 3)
-    alpha = c.alpha * ratio * eta * eta if form is Form.V2 else c.alpha * eta
-    return eta, alpha, c.beta * (ratio * eta) ** 2
+    if form is Form.V2:
+        alpha = c.alpha * ratio * eta * eta
+    else:
+        alpha = c.alpha * eta
+    beta = c.beta * (ratio * eta) ** 2
+    return eta, alpha, beta
 
 
 def decaying(form: Form, sizes: Sizes, c: Constants, steps: int) -> list[Stage]:
-    """The rates over a horizon, in stages over which a + t grows by 5 %; a = m B2/B1, alpha <= 1, beta as proved.
+    """Return the rates over a horizon, in stages over which a + t grows by 5 %.
+
+    Here a = m B2/B1, alpha is at most 1, and beta is at most what the theorem proves.
 
     Example:
         >>> stages = decaying(Form.V2, Sizes(m=20), Constants(1.0, 1.0, 1.0), steps=1000)
         >>> sum(stage.steps for stage in stages)
         1000
     """
-    offset, t, stages = sizes.ratio * sizes.b2, 0, []
-    top = 1.0 if form is Form.SOX else 0.5
+    offset = sizes.ratio * sizes.b2
+    stages = []
+    t = 0
     while t < steps:
         length = min(max(1, int(0.05 * (offset + t))), steps - t)
         eta, alpha, beta = rates(form, sizes, c, offset + t + length / 2)
-        stages.append(Stage(length, eta, min(1.0, alpha), min(top, beta)))
+        stages.append(Stage(length, eta, min(1.0, alpha), min(largest_beta(METHOD[form]), beta)))
         t += length
     return stages
+
+
+def largest_beta(method: str) -> float:
+    """Return up to which beta a method is proved: 1 for the moving average, 1/2 for MSVR."""
+    if method == "sox":
+        return 1.0
+    return 0.5
 
 
 class First(NamedTuple):
@@ -102,18 +126,19 @@ POWERS = {"sox": (1.0, 1.0, 1.0, 2), "msvr-v1": (1.0, 1.0, 2.0, 2), "msvr-v2": (
 
 
 def halving(method: str, one: First, stages: int, mu: float = 1.0) -> list[Stage]:
-    """Stages with eps_s halved each time; ``mu`` is relative to the one that ``one`` was tuned for.
+    """Return stages with eps_s halved each time; ``mu`` is relative to the one that ``one`` was tuned for.
 
     msvr-v2: eta_s ~ (mu eps_s)^(1/2), alpha_s, beta_s ~ mu eps_s, T_s ~ 1/(mu eps_s) (the spec's stage-wise form).
     sox, msvr-v1: eta_s, alpha_s ~ mu eps_s, beta_s ~ mu eps_s (v1: squared), T_s ~ 1/(mu^2 eps_s); for v1 no
     theorem gives them.
     """
-    eta, alpha, beta, length = POWERS[method]
-    top = 1.0 if method == "sox" else 0.5
+    eta_power, alpha_power, beta_power, length_power = POWERS[method]
     made = []
     for s in range(stages):
         scale = mu * 2.0**-s
-        steps = max(1, round(one.steps * 2**s * mu**-length))
-        rates_ = (one.eta * scale**eta, min(1.0, one.alpha * scale**alpha), min(top, one.beta * scale**beta))
-        made.append(Stage(steps, *rates_))
+        steps = max(1, round(one.steps * 2**s * mu**-length_power))
+        eta = one.eta * scale**eta_power
+        alpha = min(1.0, one.alpha * scale**alpha_power)
+        beta = min(largest_beta(method), one.beta * scale**beta_power)
+        made.append(Stage(steps, eta, alpha, beta))
     return made

@@ -40,29 +40,25 @@ class Setting:
 
 
 def recipe(name: str, problem: Problem, b1: int = 1, b2: int = 1) -> Recipe:
-    """The library's recipe; a finite-sum method gets the theory's period I = mn/(B1 B2)."""
+    """Return the library's recipe; a finite-sum method gets the theory's period I = mn/(B1 B2)."""
     made = methods.METHODS[name]
-    return partial(made, period=problem.m * problem.n // (b1 * b2)) if name == "msvr-v3" else made
+    if name == "msvr-v3":
+        return partial(made, period=problem.m * problem.n // (b1 * b2))
+    return made
 
 
 def travel(setting: Setting, lanes: Sequence[Sequence[Stage]], mu: Sequence[float] | None = None) -> Iterator[Loop]:
-    """The loop before its first step and after every step, until the longest lane is through.
+    """Yield the loop before its first step and after every step, until the longest lane is through.
 
     A lane whose stages are through goes on with the last one; its numbers are taken when they end.
     """
     ends = [list(itertools.accumulate(stage.steps for stage in lane)) for lane in lanes]
-    turns = {end for lane in ends for end in lane}
-
-    def current(t: int) -> list[Stage]:
-        return [lane[min(bisect_right(end, t), len(lane) - 1)] for lane, end in zip(lanes, ends, strict=True)]
-
-    def made(stages: list[Stage]) -> tuple[list[Method], list[float]]:
-        parts = [setting.recipe(alpha=stage.alpha, beta=stage.beta) for stage in stages]
-        return parts, [stage.lr for stage in stages]
-
+    turns = set(itertools.chain.from_iterable(ends))
+    stages = _stages_at(0, lanes, ends)
     loop = Loop(
         setting.problem,
-        *made(current(0)),
+        _methods_of(setting, stages),
+        _step_sizes(stages),
         setting.w1,
         setting.seeds,
         normalize=setting.normalize,
@@ -74,9 +70,27 @@ def travel(setting: Setting, lanes: Sequence[Sequence[Stage]], mu: Sequence[floa
     yield loop
     for t in range(max(turns)):
         if t in turns:
-            loop.use(*made(current(t)))
+            stages = _stages_at(t, lanes, ends)
+            loop.use(_methods_of(setting, stages), _step_sizes(stages))
         loop.step(next(draws), setting.b1 * setting.b2)
         yield loop
+
+
+def _stages_at(t: int, lanes: Sequence[Sequence[Stage]], ends: Sequence[Sequence[int]]) -> list[Stage]:
+    """Return the stage of each lane after t steps; ``ends`` are the steps at which its stages end."""
+    stages = []
+    for lane, lane_ends in zip(lanes, ends, strict=True):
+        number = bisect_right(lane_ends, t)
+        stages.append(lane[min(number, len(lane) - 1)])
+    return stages
+
+
+def _step_sizes(stages: Sequence[Stage]) -> list[float]:
+    return [stage.lr for stage in stages]
+
+
+def _methods_of(setting: Setting, stages: Sequence[Stage]) -> list[Method]:
+    return [setting.recipe(alpha=stage.alpha, beta=stage.beta) for stage in stages]
 
 
 @final
@@ -92,23 +106,26 @@ class Norms:
 
     def follow(self, loop: Loop) -> None:
         """Take in w_t, t counted from 0."""
-        if loop.t % self.every == 0:
-            gradient = loop.problem.gradient(loop.w)
-            norm = gradient.norm(dim=-1)  # (L, S)
-            self.total, self.squares, self.count = self.total + norm, self.squares + norm * norm, self.count + 1
-            if loop.z is not None:
-                self.errors = self.errors + (loop.z - gradient).square().sum(-1)
+        if loop.t % self.every != 0:
+            return
+        gradient = loop.problem.gradient(loop.w)
+        norm = gradient.norm(dim=-1)  # (L, S)
+        self.count += 1
+        self.total = self.total + norm
+        self.squares = self.squares + norm * norm
+        if loop.z is not None:
+            self.errors = self.errors + (loop.z - gradient).square().sum(-1)
 
     def mean(self) -> Array:
-        """The mean of ||grad F|| so far (L, S)."""
+        """Return the mean of ||grad F|| so far (L, S)."""
         return _array(torch.as_tensor(self.total) / self.count)
 
     def root_mean_square(self) -> Array:
-        """The root of the mean of ||grad F||^2 so far (L, S)."""
+        """Return the root of the mean of ||grad F||^2 so far (L, S)."""
         return _array((torch.as_tensor(self.squares) / self.count).sqrt())
 
     def error_of_z(self) -> Array:
-        """The root of the mean of ||z - grad F||^2 so far (L, S)."""
+        """Return the root of the mean of ||z - grad F||^2 so far (L, S)."""
         return _array((torch.as_tensor(self.errors) / self.count).sqrt())
 
 
@@ -131,9 +148,13 @@ class Found:
 
 
 def norms_at(journey: Iterator[Loop], marks: Sequence[int]) -> Found:
-    """What the marked steps have seen so far."""
-    norms, wanted = Norms(), set(marks)
-    means, roots, errors, samples = [], [], [], []
+    """Return what was found over the steps up to each mark."""
+    norms = Norms()
+    wanted = set(marks)
+    means = []
+    roots = []
+    errors = []
+    samples = []
     for loop in journey:
         if loop.t in wanted and loop.t > 0:
             means.append(norms.mean())
@@ -145,28 +166,34 @@ def norms_at(journey: Iterator[Loop], marks: Sequence[int]) -> Found:
 
 
 def gaps_at(journey: Iterator[Loop], marks: Sequence[int], optimum: float, stop: float = 0.0) -> tuple[Array, Array]:
-    """F(w) - F* after each of the marked steps (K, L, S), and the samples then (K,); ends where its mean < stop."""
-    wanted, gaps, samples = set(marks), [], []
+    """Return F(w) - F* after each of the marked steps (K, L, S), and the samples then (K,).
+
+    The journey ends early where the mean gap is below ``stop``.
+    """
+    wanted = set(marks)
+    gaps = []
+    samples = []
     for loop in journey:
         if loop.t in wanted and loop.t > 0:
-            gaps.append(_array(loop.problem.value(loop.w) - optimum))
+            gap = _array(loop.problem.value(loop.w) - optimum)
+            gaps.append(gap)
             samples.append(loop.samples)
-            if gaps[-1].mean() < stop:
+            if gap.mean() < stop:
                 break
     return np.stack(gaps), np.array(samples, dtype=np.float64)
 
 
 def final_gaps(journey: Iterator[Loop], lanes: Sequence[Sequence[Stage]], optimum: float) -> tuple[Array, Array]:
-    """F(w) - F* of each lane at its own end (L, S), and its samples (L,)."""
+    """Return F(w) - F* of each lane at its own end (L, S), and its samples (L,)."""
     ends = [sum(stage.steps for stage in lane) for lane in lanes]
     marks = sorted(set(ends))
     gaps, samples = gaps_at(journey, marks, optimum)
     at = [marks.index(end) for end in ends]
-    return np.stack([gaps[k, lane] for lane, k in enumerate(at)]), samples[at]
+    return gaps[at, np.arange(len(ends))], samples[at]
 
 
 def start(problem: Problem, value: float) -> Tensor:
-    """w_1 = (value, ..., value)."""
+    """Return w_1 = (value, ..., value)."""
     return torch.full((problem.d,), value, dtype=torch.float64)
 
 

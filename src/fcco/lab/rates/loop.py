@@ -22,28 +22,39 @@ from fcco.methods.trackers import Coefficients, Tracker
 
 
 def stack(parts: Sequence[Any], dims: int) -> Any:
-    """Coefficients or Weights of several lanes as one, its fields (L, 1, ...); one lane keeps its floats."""
+    """Return the Coefficients or Weights of several lanes as one, its fields (L, 1, ...); one lane keeps its floats."""
     first_part = parts[0]
     if len(parts) == 1:
         return first_part
-    columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(first_part)}
-    return type(first_part)(**{name: _optional(values, dims) for name, values in columns.items()})
+    columns = {}
+    for field in fields(first_part):
+        values = [getattr(part, field.name) for part in parts]
+        columns[field.name] = _optional(values, dims)
+    return type(first_part)(**columns)
 
 
 def _optional(values: list[Any], dims: int) -> Tensor | None:
+    """Return the column of the values, with 0 for None; None where all are None."""
     if all(value is None for value in values):
         return None
-    return column([0.0 if value is None else value for value in values], dims)
+    filled = []
+    for value in values:
+        if value is None:
+            value = 0.0
+        filled.append(value)
+    return column(filled, dims)
 
 
 def column(values: Sequence[float], dims: int) -> Tensor:
-    """One number per lane as (L, 1, ...)."""
+    """Return one number per lane as (L, 1, ...)."""
     return torch.tensor(values, dtype=torch.float64).view(-1, *[1] * dims)
 
 
 def constant(part: Any) -> bool:
-    """Whether a tracker or an estimator is the same at every step."""
-    return not isinstance(part, Sarah) and not any(callable(getattr(part, f.name)) for f in fields(part))
+    """Return whether a tracker or an estimator is the same at every step."""
+    if isinstance(part, Sarah):
+        return False
+    return not any(callable(getattr(part, field.name)) for field in fields(part))
 
 
 @final
@@ -53,15 +64,18 @@ class Rows:
     Args:
         trackers: one per lane.
         shape: (L, S, m).
-        start: u_0 (L, S, m, 1), taken literally; None: a block starts at its first probe.
+        start: u_0 (L, S, m, 1); None: a block starts at its first probe.
     """
 
     def __init__(self, trackers: Sequence[Tracker], shape: tuple[int, int, int], start: Tensor | None = None) -> None:
-        self.m, self._trackers = shape[2], list(trackers)
-        self.u = torch.zeros(*shape, 1, dtype=torch.float64) if start is None else start.clone()
+        self.m = shape[2]
+        self._trackers = list(trackers)
+        self.u = torch.zeros(*shape, 1, dtype=torch.float64)
         self.before = self.u.clone()
-        self.visited = torch.full(shape[1:], start is not None)
-        self._complete = start is not None
+        self.visited = torch.zeros(shape[1:], dtype=torch.bool)
+        self._complete = False
+        if start is not None:
+            self.fill(start)
         self._cache: dict[int, tuple[Coefficients, float | Tensor]] = {}
 
     def use(self, trackers: Sequence[Tracker]) -> None:
@@ -70,29 +84,32 @@ class Rows:
         self._cache.clear()
 
     def fill(self, rows: Tensor) -> None:
-        """u_0 of every block, from a full pass."""
+        """Set u_0 of every block."""
         self.u.copy_(rows)
         self.before.copy_(rows)
         self.visited.fill_(True)
         self._complete = True
 
     def rule(self, t: int, drawn: int) -> tuple[Coefficients, float | Tensor]:
-        """The lanes' coefficients at step t, and what undrawn rows are multiplied by."""
+        """Return the lanes' coefficients at step t, and what undrawn rows are multiplied by."""
         if drawn in self._cache:
             return self._cache[drawn]
-        c = stack([tracker.coefficients(t, self.m / drawn, self.u) for tracker in self._trackers], 3)
+        ratio = self.m / drawn
+        c = stack([tracker.coefficients(t, ratio, self.u) for tracker in self._trackers], 3)
         decays = [tracker.decay(t) for tracker in self._trackers]
-        decay = decays[0] if len(set(decays)) == 1 else column(decays, 3)
+        decay: float | Tensor = decays[0]
+        if len(set(decays)) > 1:
+            decay = column(decays, 3)
         if all(constant(tracker) for tracker in self._trackers):
             self._cache[drawn] = (c, decay)
         return c, decay
 
     def place(self, index: Tensor) -> Tensor:
-        """index (S, B) as it gathers from (L, S, m, 1)."""
+        """Return index (S, B) in the shape that gathers from (L, S, m, 1)."""
         return index.unsqueeze(-1).expand(self.u.shape[0], *index.shape, 1)
 
     def new(self, index: Tensor) -> Tensor | None:
-        """(S, B, 1) which blocks are met for the first time; None once all were met."""
+        """Return which blocks are met for the first time (S, B, 1); None once all were met."""
         if self._complete:
             return None
         fresh = ~self.visited.gather(1, index).unsqueeze(-1)
@@ -161,7 +178,9 @@ class Loop:
         self.normalize = normalize
         self.radius = radius
         self.adaptive = adaptive
-        self.mu = None if mu is None else column(mu, 2)
+        self.mu: Tensor | None = None
+        if mu is not None:
+            self.mu = column(mu, 2)
         self.w = w1.to(torch.float64).expand(len(methods), seeds, -1).clone()  # (L, S, d)
         self.previous = self.w  # w_0 = w_1
         self.average = torch.zeros_like(self.w)  # h'
@@ -187,7 +206,7 @@ class Loop:
         self._renew = self.reference is not None
 
     def step(self, draw: Draw, samples: int) -> None:
-        """One step of every lane and seed; ``samples`` is what the draw is charged."""
+        """Take one step of every lane and seed; ``samples`` is what the draw is charged."""
         self.t += 1
         self._renew_if_due()
         method = self.methods[0]
@@ -217,13 +236,17 @@ class Loop:
         self.samples += samples
 
     def _drawn(self, draw: Draw, place: Tensor) -> Drawn:
-        reference = self.reference
+        reference_u = None
+        reference_g = None
+        if self.reference is not None:
+            reference_u = self.reference.u.gather(2, place)
+            reference_g = self.reference.g.gather(2, place)
         return Drawn(
             u=self.rows.u.gather(2, place),  # u_{t-1}
             earlier=lambda: self.rows.before.gather(2, place),  # u_{t-2}
             new=self.rows.new(draw.blocks),
-            reference_u=None if reference is None else reference.u.gather(2, place),
-            full=None if reference is None else reference.g.gather(2, place),
+            reference_u=reference_u,
+            full=reference_g,
         )
 
     def _weights_at(self, point: Point) -> Tensor:
@@ -235,7 +258,7 @@ class Loop:
         return self.reference.w
 
     def _mix(self) -> Weights:
-        """The estimators' weights of all lanes; z_1 = G_1 where there is no z_0."""
+        """Return the estimators' weights of all lanes; z_1 = G_1 where there is no z_0."""
         if self._weights is not None:
             return self._weights
         estimators = [method.estimator for method in self.methods]
@@ -273,7 +296,7 @@ class Loop:
         return z * (self.radius / norm).clamp(max=1.0)
 
     def _scaled(self, step: Tensor) -> Tensor:
-        """step / (sqrt(h) + delta), with h from the squares so far (equation 17)."""
+        """Return step / (sqrt(h) + delta), with h from the squares so far (equation 17)."""
         rule = self.adaptive
         if rule is None:
             return step
@@ -285,7 +308,7 @@ class Loop:
         return step / (h.sqrt() + rule.delta)
 
     def _renew_if_due(self) -> None:
-        """tau = t: a full pass, charged m n samples; the very first one also gives u_0 and z_0."""
+        """Set tau = t by a full pass, charged m n samples; the very first one also gives u_0 and z_0."""
         method = self.methods[0]
         if not method.finite_sum or not self._is_due(method.period):
             return

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def draw(name: str, outcome: Outcome, out: Path) -> list[Path]:
-    """All figures of one experiment."""
+    """Draw all figures of one experiment, and return their paths."""
     paths = []
     panels: dict[str, list[Curve]] = {}
     for curve in outcome.curves:
@@ -33,8 +33,10 @@ def draw(name: str, outcome: Outcome, out: Path) -> list[Path]:
     if panels:
         paths.append(_panels(panels, out / f"{name}.png"))
     if outcome.maps:
-        path = out / (f"{name}-map.png" if panels else f"{name}.png")
-        paths.append(_maps(outcome.maps, path))
+        stem = name
+        if panels:
+            stem = f"{name}-map"
+        paths.append(_maps(outcome.maps, out / f"{stem}.png"))
     return paths
 
 
@@ -42,11 +44,12 @@ def _panels(panels: dict[str, list[Curve]], path: Path) -> Path:
     across = min(3, len(panels))
     down = math.ceil(len(panels) / across)
     figure, axes = plt.subplots(down, across, figsize=(5.2 * across, 4.2 * down), squeeze=False, layout="constrained")
-    names = list(dict.fromkeys(curve.name for curves in panels.values() for curve in curves))
+    styles: dict[str, int] = {}  # a method looks the same in all panels
     for axis, (title, curves) in zip(axes.flat, panels.items(), strict=False):
         axis.set_title(title, fontsize=10)
         for curve in curves:
-            _curve(axis, curve, names.index(curve.name) % len(COLOURS))
+            style = styles.setdefault(curve.name, len(styles) % len(COLOURS))
+            _curve(axis, curve, style)
         axis.set_xlabel(curves[0].x_label)
         axis.set_ylabel(curves[0].y_label)
         _ticks(axis, curves)
@@ -58,30 +61,51 @@ def _panels(panels: dict[str, list[Curve]], path: Path) -> Path:
 
 
 def _ticks(axis: Axes, curves: Sequence[Curve]) -> None:
-    """Ticks at the points where they are few and apart; else powers of ten alone, for a logarithmic axis over little
-    more than a decade labels too many numbers between them."""
-    points = sorted({x for curve in curves for x in curve.x})
+    """Set ticks at the points where these are few and apart, else at powers of ten alone.
+
+    A logarithmic axis over little more than a decade labels too many numbers between them.
+    """
+    points = sorted(set(itertools.chain.from_iterable(curve.x for curve in curves)))
     if curves[0].log_x:
         axis.xaxis.set_minor_formatter(NullFormatter())
-    if curves[0].log_x and len(points) <= 8 and all(b > 1.5 * a for a, b in pairwise(points)):
-        axis.set_xticks(points, labels=[f"{x:g}" for x in points])
-        axis.xaxis.set_minor_locator(NullLocator())
-    values = [y for curve in curves for y in curve.y]
-    if max(values) > 10 * min(values):
+        if _are_few_and_apart(points):
+            axis.set_xticks(points, labels=[f"{x:g}" for x in points])
+            axis.xaxis.set_minor_locator(NullLocator())
+    smallest = min(min(curve.y) for curve in curves)
+    largest = max(max(curve.y) for curve in curves)
+    if largest > 10 * smallest:
         axis.yaxis.set_minor_formatter(NullFormatter())
 
 
+def _are_few_and_apart(points: Sequence[float]) -> bool:
+    if len(points) > 8:
+        return False
+    return all(following > 1.5 * point for point, following in itertools.pairwise(points))
+
+
 def _curve(axis: Axes, curve: Curve, style: int) -> None:
-    """Points with intervals, the fitted line solid, the claimed one dashed through the middle of the points."""
-    x, y = np.array(curve.x), np.array(curve.y)
-    claim = "" if curve.claim is None else f" (claimed {curve.claim:.2f})"
-    spread = [y - np.minimum(curve.low, y), np.maximum(curve.high, y) - y]
-    axis.errorbar(x, y, spread, fmt=MARKERS[style], color=COLOURS[style], markersize=4.5, capsize=2,
-                  linestyle="none", label=f"{curve.name}: {curve.slope:.2f}{claim}")  # fmt: skip
+    """Draw points with intervals, the fitted line solid, and the claimed one dashed through the points' middle."""
+    x = np.array(curve.x)
+    y = np.array(curve.y)
+    label = f"{curve.name}: {curve.slope:.2f}"
+    if curve.claim is not None:
+        label += f" (claimed {curve.claim:.2f})"
+    axis.errorbar(
+        x,
+        y,
+        [y - np.minimum(curve.low, y), np.maximum(curve.high, y) - y],
+        fmt=MARKERS[style],
+        color=COLOURS[style],
+        markersize=4.5,
+        capsize=2,
+        linestyle="none",
+        label=label,
+    )
     axis.set_yscale("log")
-    scale = np.log(x) if curve.log_x else x
+    scale = x
     if curve.log_x:
         axis.set_xscale("log")
+        scale = np.log(x)
     middle = np.exp(np.log(y).mean())
     for slope, dash in ((curve.slope, "-"), (curve.claim, "--")):
         if slope is not None:
@@ -90,7 +114,7 @@ def _curve(axis: Axes, curve: Curve, style: int) -> None:
 
 
 def _maps(maps: Sequence[dict[str, Any]], path: Path) -> Path:
-    """The formula's norm over that of gamma = 0: step size across, m/B1 upward, a column a beta; rho = 1/2 drawn in."""
+    """Draw the formula's norm over that of gamma = 0, a column per beta: step size across, m/B1 upward."""
     betas = sorted({cell["beta"] for cell in maps[0]["cells"]})
     figure, axes = plt.subplots(
         len(maps), len(betas), figsize=(4.3 * len(betas), 2.9 * len(maps)), squeeze=False, layout="constrained"
@@ -98,7 +122,8 @@ def _maps(maps: Sequence[dict[str, Any]], path: Path) -> Path:
     image: Any = None
     for line, one in zip(axes, maps, strict=True):
         for axis, beta in zip(line, betas, strict=True):
-            cells = sorted((c for c in one["cells"] if c["beta"] == beta), key=lambda c: float(c["ratio"]))
+            cells = [cell for cell in one["cells"] if cell["beta"] == beta]
+            cells.sort(key=lambda cell: float(cell["ratio"]))
             image = _map(axis, one["eta"], cells)
             axis.set_title(f"{one['title']}, beta = {beta:g}", fontsize=9)
     for axis in axes[-1]:
@@ -112,8 +137,11 @@ def _maps(maps: Sequence[dict[str, Any]], path: Path) -> Path:
 
 
 def _map(axis: Axes, eta: list[float], cells: list[dict[str, Any]]) -> Any:
-    worse = np.log2(np.array([cell["formula"] for cell in cells]) / np.array([cell["0"] for cell in cells]))
+    """Draw one map, with a cross where rho is above 1/2."""
+    formula = np.array([cell["formula"] for cell in cells])
+    without = np.array([cell["0"] for cell in cells])
     rho = np.array([cell["rho"] for cell in cells])
+    worse = np.log2(formula / without)
     image = axis.imshow(np.clip(worse, -1, 1), origin="lower", aspect="auto", cmap="RdBu_r", vmin=-1, vmax=1)
     for row, column in zip(*np.nonzero(rho > THRESHOLD), strict=True):
         axis.plot(column, row, "x", color="black", markersize=5)

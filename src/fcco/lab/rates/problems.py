@@ -27,11 +27,11 @@ class Outer(ABC):
 
     @abstractmethod
     def value(self, u: Tensor) -> Tensor:
-        """h(u)."""
+        """Return h(u)."""
 
     @abstractmethod
     def slope(self, u: Tensor) -> Tensor:
-        """h'(u)."""
+        """Return h'(u)."""
 
 
 @final
@@ -125,19 +125,21 @@ class Problem:
     @property
     def n(self) -> int:
         """Samples of a block in the finite-sum form; 0 outside it."""
-        return 0 if self.table is None else self.table.shape[1]
+        if self.table is None:
+            return 0
+        return self.table.shape[1]
 
     def probe(self, w: Tensor, draw: Draw) -> Tensor:
-        """g_i(w; xi) (..., S, B, 1) at w (..., S, d)."""
+        """Return g_i(w; xi) (..., S, B, 1) at w (..., S, d)."""
         w = w.unsqueeze(-2)
         return ((draw.linear + (0.5 * self.q) * w) * w).sum(-1, keepdim=True) + draw.offset
 
     def along(self, w: Tensor, draw: Draw, move: Tensor) -> Tensor:
-        """J_i(w; xi) move (..., S, B, 1): the Jacobian-vector product."""
+        """Return J_i(w; xi) move (..., S, B, 1), the Jacobian-vector product."""
         return ((draw.linear + self.q * w.unsqueeze(-2)) * move.unsqueeze(-2)).sum(-1, keepdim=True)
 
     def pull(self, w: Tensor, draw: Draw, u: Tensor) -> Tensor:
-        """The sum over the drawn blocks of f_i'(u_i) J_i(w; xi) (..., S, d), u (..., S, B, 1)."""
+        """Return the sum over the drawn blocks of f_i'(u_i) J_i(w; xi) (..., S, d), u (..., S, B, 1)."""
         slope = self.outer.slope(u) + draw.tilt
         return (slope * (draw.linear + self.q * w.unsqueeze(-2))).sum(-2)
 
@@ -147,31 +149,37 @@ class Problem:
         return Draw(torch.arange(self.m), self.linear, self.offset.unsqueeze(-1), self.tilt.unsqueeze(-1))
 
     def inner(self, w: Tensor) -> Tensor:
-        """g_i(w) (..., m, 1)."""
+        """Return g_i(w) (..., m, 1)."""
         return self.probe(w, self.exact)
 
     def value(self, w: Tensor) -> Tensor:
-        """F(w) (...)."""
+        """Return F(w) (...)."""
         g = self.inner(w).squeeze(-1)
         return (self.outer.value(g) + self.tilt * g).mean(-1)
 
     def gradient(self, w: Tensor, u: Tensor | None = None) -> Tensor:
-        """(1/m) sum_i f_i'(u_i) grad g_i(w) (..., d); u = g(w), so grad F(w), where none is given."""
-        return self.pull(w, self.exact, self.inner(w) if u is None else u) / self.m
+        """Return (1/m) sum_i f_i'(u_i) grad g_i(w) (..., d); u = g(w), so grad F(w), where none is given."""
+        if u is None:
+            u = self.inner(w)
+        return self.pull(w, self.exact, u) / self.m
 
     def draws(self, seeds: Sequence[int], b1: int, b2: int, purpose: int = 0) -> Iterator[Draw]:
-        """Draws without end; a seed's stream does not depend on the other seeds. ``purpose`` tells streams apart."""
+        """Yield draws without end.
+
+        A seed's stream does not depend on the other seeds. ``purpose`` tells the streams of one seed apart.
+        """
         generators = [torch.Generator().manual_seed(1_000_003 * purpose + seed) for seed in seeds]
         while True:
             parts = [self._chunk(generator, b1, b2) for generator in generators]
-            index, xi = (torch.stack(columns, 1) for columns in zip(*parts, strict=True))  # (T, S, B, ...)
+            index = torch.stack([blocks for blocks, _ in parts], 1)  # (T, S, B)
+            xi = torch.stack([noise for _, noise in parts], 1)  # (T, S, B, d + 1)
             linear = self.linear[index] + self.jacobian_noise * xi[..., :-1]
             offset = self.offset[index].unsqueeze(-1) + self.value_noise * xi[..., -1:]
             tilt = self.tilt[index].unsqueeze(-1)
             yield from map(Draw, index.unbind(), linear.unbind(), offset.unbind(), tilt.unbind())
 
     def _chunk(self, generator: torch.Generator, b1: int, b2: int) -> tuple[Tensor, Tensor]:
-        """Blocks (T, B) without replacement, and (xi, zeta) (T, B, d + 1), a batch's mean."""
+        """Draw blocks (T, B) without replacement, and (xi, zeta) (T, B, d + 1) as a batch's mean."""
         index = _blocks(generator, self.m, b1)
         if self.table is None:
             noise = torch.randn(CHUNK, b1, self.d + 1, generator=generator, dtype=torch.float64)
@@ -193,27 +201,51 @@ def _normal(generator: torch.Generator, *shape: int) -> Tensor:
 
 
 def sample_table(generator: torch.Generator, m: int, n: int, d: int) -> Tensor:
-    """(m, n, d + 1) samples with mean exactly zero and mean square about one in every column."""
+    """Draw samples (m, n, d + 1) with mean exactly zero and mean square about one in every column."""
     table = _normal(generator, m, n, d + 1)
     table = table - table.mean(1, keepdim=True)
     return table / table.square().mean(1, keepdim=True).sqrt()
 
 
+def _table_of(generator: torch.Generator, m: int, n: int | None, d: int) -> Tensor | None:
+    """Return the table of the finite-sum form; None where no n is given."""
+    if n is None:
+        return None
+    return sample_table(generator, m, n, d)
+
+
 def curved(
     m: int, *, kinds: int | None = None, d: int = 5, n: int | None = None, outer: Outer | None = None
 ) -> Problem:
-    """Blocks with their own directions and centres: for tracking, and with the wavy f not convex.
+    """Return blocks with their own directions and centres: for tracking, and with the wavy f not convex.
 
     Args:
+        m: how many blocks.
         kinds: how many different blocks; more blocks repeat them, so F does not depend on m. None: m.
+        d: the dimension of w.
+        n: samples of a block in the finite-sum form; None: normal draws.
+        outer: h; None: the wavy one.
     """
-    generator, q = torch.Generator().manual_seed(7), 0.5
-    kinds = m if kinds is None else kinds
-    a, c = _normal(generator, kinds, d) / math.sqrt(d), _normal(generator, kinds, d)
-    which = torch.arange(m) % kinds
-    table = None if n is None else sample_table(generator, m, n, d)
-    linear, offset = (a - q * c)[which], (0.5 * q * c.square().sum(1))[which]
-    return Problem(linear, offset, q, 0.5, 1.0, outer or Wavy(), torch.zeros(m, dtype=torch.float64), table)
+    q = 0.5
+    if kinds is None:
+        kinds = m
+    generator = torch.Generator().manual_seed(7)
+    a = _normal(generator, kinds, d) / math.sqrt(d)
+    c = _normal(generator, kinds, d)
+    table = _table_of(generator, m, n, d)
+    linear = a - q * c
+    offset = 0.5 * q * c.square().sum(1)
+    kind = torch.arange(m) % kinds
+    return Problem(
+        linear=linear[kind],
+        offset=offset[kind],
+        q=q,
+        jacobian_noise=0.5,
+        value_noise=1.0,
+        outer=outer or Wavy(),
+        tilt=torch.zeros(m, dtype=torch.float64),
+        table=table,
+    )
 
 
 def paired(
@@ -227,7 +259,7 @@ def paired(
     lopsided: float = 1.0,
     depth: float = 0.5,
 ) -> Problem:
-    """A convex problem whose optimum is w* = (1, ..., 1): blocks come in pairs that cancel there.
+    """Return a convex problem whose optimum is w* = (1, ..., 1): blocks come in pairs that cancel there.
 
         g_i(w) = a_i . (w - w*) + (q/2)||w - w*||^2 + o_i,    partners a and -lopsided a, same o, slopes to match.
 
@@ -235,24 +267,39 @@ def paired(
     a direction of scale 0 has curvature q mean f_i'(o_i).
 
     Args:
+        m: how many blocks.
+        q: curvature of every g_i.
         scales: (d,) standard deviation of each coordinate of the a_i.
+        n: samples of a block in the finite-sum form; None: normal draws.
+        outer: h; None: the smooth one.
+        tilt: k_i of the first of two partners.
         lopsided: the partners' ratio; 1: mirror images, for which the bias of a plain mini-batch cancels.
         depth: standard deviation of the o_i; 0 puts every g_i(w*) at 0.
     """
-    generator, d = torch.Generator().manual_seed(11), len(scales)
+    outer = outer or Smooth()
+    d = len(scales)
+    generator = torch.Generator().manual_seed(11)
     half = _normal(generator, m // 2, d) * torch.tensor(scales, dtype=torch.float64)
     o = depth * _normal(generator, m // 2)
-    table = None if n is None else sample_table(generator, m, n, d)
-    h = (outer or Smooth()).slope(o)
-    partner = (h + tilt) / lopsided - h  # so that f'(o) a - f_partner'(o) lopsided a = 0
-    a, optimum = torch.cat([half, -lopsided * half]), torch.ones(d, dtype=torch.float64)
-    offset = torch.cat([o, o]) - a @ optimum + 0.5 * q * d
-    tilts = torch.cat([torch.full_like(o, tilt), partner])
-    return Problem(a - q * optimum, offset, q, 0.5, 1.0, outer or Smooth(), tilts, table)
+    table = _table_of(generator, m, n, d)
+    slope = outer.slope(o)
+    partner_tilt = (slope + tilt) / lopsided - slope  # so that f'(o) a - f_partner'(o) lopsided a = 0
+    a = torch.cat([half, -lopsided * half])
+    optimum = torch.ones(d, dtype=torch.float64)
+    return Problem(
+        linear=a - q * optimum,
+        offset=torch.cat([o, o]) - a @ optimum + 0.5 * q * d,
+        q=q,
+        jacobian_noise=0.5,
+        value_noise=1.0,
+        outer=outer,
+        tilt=torch.cat([torch.full_like(o, tilt), partner_tilt]),
+        table=table,
+    )
 
 
 def separate(m: int, *, d: int = 4, n: int | None = None) -> Problem:
-    """A PL problem that is not convex, with its optimum w* = (1, ..., 1) and F* = 0.
+    """Return a PL problem that is not convex, with its optimum w* = (1, ..., 1) and F* = 0.
 
         g_i(w) = a_i (w_j - w*_j),    f(u) = (u^2 + 3 sin^2 u)/4
 
@@ -260,8 +307,17 @@ def separate(m: int, *, d: int = 4, n: int | None = None) -> Problem:
     each, whose slopes vanish at w* alone.
     """
     generator = torch.Generator().manual_seed(13)
-    table = None if n is None else sample_table(generator, m, n, d)
+    table = _table_of(generator, m, n, d)
     slopes = torch.linspace(0.5, 1.5, m, dtype=torch.float64)
     linear = torch.zeros(m, d, dtype=torch.float64)
     linear[torch.arange(m), torch.arange(m) % d] = slopes
-    return Problem(linear, -slopes, 0.0, 0.2, 0.5, Rippled(), torch.zeros(m, dtype=torch.float64), table)
+    return Problem(
+        linear=linear,
+        offset=-slopes,
+        q=0.0,
+        jacobian_noise=0.2,
+        value_noise=0.5,
+        outer=Rippled(),
+        tilt=torch.zeros(m, dtype=torch.float64),
+        table=table,
+    )

@@ -66,7 +66,11 @@ _CONSTANTS = (
 
 # the start of a row's key, how it misses ("" where the claim is a bound) -> why; the first that fits is taken
 REASONS: tuple[tuple[str, str, str], ...] = (
-    ("tracking: MSVR, finite sum", "flatter", "At the largest d the anchor is I d = 1.9 behind, the circle's radius."),
+    (
+        "tracking: MSVR, finite sum",
+        "flatter",
+        "At the largest d the anchor is I d = 1.9 behind, the circle's radius.",
+    ),
     ("tracking: moving average", "steeper", _BETA),
     ("tracking: STORM, naive", "steeper", _BETA),
     ("tracking: MSVR", "steeper", _BETA),
@@ -120,6 +124,10 @@ REASONS: tuple[tuple[str, str, str], ...] = (
 
 
 def reason(row: Row, quick: bool) -> Row:
-    """The row with the reason of its miss."""
-    fits = (why for start, how, why in REASONS if row.key.startswith(start) and row.verdict.endswith(how))
-    return replace(row, reason=QUICK if quick else next(fits, UNKNOWN))
+    """Return the row with the reason why it misses its claim."""
+    if quick:
+        return replace(row, reason=QUICK)
+    for start, how, why in REASONS:
+        if row.key.startswith(start) and row.verdict.endswith(how):
+            return replace(row, reason=why)
+    return replace(row, reason=UNKNOWN)

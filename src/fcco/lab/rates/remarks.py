@@ -22,11 +22,10 @@ from fcco.lab.rates import convex, fit, stationarity
 from fcco.lab.rates.biased import floor_problem
 from fcco.lab.rates.fit import Array, Outcome
 from fcco.lab.rates.forms import TITLES, Constants, Form, Sizes
-from fcco.lab.rates.journeys import Setting, gaps_at, recipe, start, travel
+from fcco.lab.rates.journeys import Setting, recipe, start
 from fcco.lab.rates.loop import Loop, Scaling
 from fcco.lab.rates.problems import Kinked, Problem, paired, separate
 from fcco.methods import Method
-from fcco.methods.stages import Stage
 
 RADIUS = 3.0  # C_F of the single-point runs: above every ||grad F|| on the way
 EVERY = "all blocks probed (SOX with B1 = m, the baseline)"
@@ -52,11 +51,11 @@ class Plan:
     seeds: int = 8
 
     def stationarity(self) -> stationarity.Plan:
-        """The same sizes for the runs on the non-convex problem."""
+        """Return the same sizes for the runs on the non-convex problem."""
         return stationarity.Plan(horizon=self.horizon, doublings=self.doublings, m=self.m, seeds=self.seeds)
 
     def convex(self) -> convex.Plan:
-        """The same sizes for the runs in stages."""
+        """Return the same sizes for the runs in stages."""
         return convex.Plan(m=self.m, budget=self.budget, longest=self.longest, seeds=self.seeds)
 
 
@@ -71,33 +70,41 @@ def _add(
     panel: str,
 ) -> None:
     """Log and fit y (K, S) against x (K,)."""
-    for at, row in zip(x, y, strict=True):
-        outcome.log(f"{name}: {quantity}", at, row)
-    outcome.add(
-        fit.measure("remarks", name, quantity, x, fit.averaged(y), y.shape[1], claim, labels=labels, panel=panel)
-    )
+    outcome.log_all(f"{name}: {quantity}", x, y)
+    seeds = y.shape[1]
+    measured = fit.measure("remarks", name, quantity, x, fit.averaged(y), seeds, claim, labels=labels, panel=panel)
+    outcome.add(measured)
 
 
 def norms(plan: Plan, outcome: Outcome) -> None:
-    """Mean ||grad F|| against samples, at the theorems' rates, for everything but the plain forms."""
-    inner, sizes = plan.stationarity(), Sizes(plan.m)
-    for amsgrad, delta in itertools.product((False, True), (1.0, 0.1)):
-        style = "AMSGrad" if amsgrad else "Adam"
-        case = stationarity.Case(Form.V2, sizes, adaptive=Scaling(0.1, delta, amsgrad))
-        constants = stationarity.tune(inner, case)
-        _follow(outcome, inner, f"adaptive MSVR-v2, {style} style, delta = {delta:g}", case, constants, -1 / 3)
-    for form, own, method, claim in (
-        (Form.V1_LATE, Sizes(4), "msvr-v1-sp", -1 / 4),
-        (Form.V2, sizes, "msvr-v2-sp", -1 / 3),
-    ):
-        # Tuned with two points, so that what is measured is what the single point changes.
-        constants = stationarity.tune(inner, stationarity.Case(form, own))
-        case = stationarity.Case(form, own, method=method, radius=RADIUS)
-        _follow(outcome, inner, f"{form} with SP", case, constants, claim)
+    """Measure the mean ||grad F|| against samples, at the theorems' rates, for everything but the plain forms."""
+    inner = plan.stationarity()
+    _adaptive(outcome, inner, Sizes(plan.m))
+    _single_point(outcome, inner, Form.V1_LATE, Sizes(4), "msvr-v1-sp", -1 / 4)
+    _single_point(outcome, inner, Form.V2, Sizes(plan.m), "msvr-v2-sp", -1 / 3)
     every = stationarity.Case(Form.SOX, Sizes(plan.m, b1=plan.m))
     constants = stationarity.tune(inner, every)
     _follow(outcome, inner, EVERY, every, constants, -1 / 4, "mean norm, all blocks probed")
     _against_all_blocks(outcome, inner, every, constants)
+
+
+def _adaptive(outcome: Outcome, plan: stationarity.Plan, sizes: Sizes) -> None:
+    """Measure adaptive v2 in both styles (Theorem 6)."""
+    for style, delta in itertools.product(("Adam", "AMSGrad"), (1.0, 0.1)):
+        scaling = Scaling(0.1, delta, amsgrad=style == "AMSGrad")
+        case = stationarity.Case(Form.V2, sizes, adaptive=scaling)
+        constants = stationarity.tune(plan, case)
+        _follow(outcome, plan, f"adaptive MSVR-v2, {style} style, delta = {delta:g}", case, constants, -1 / 3)
+
+
+def _single_point(
+    outcome: Outcome, plan: stationarity.Plan, form: Form, sizes: Sizes, method: str, claim: float
+) -> None:
+    """Measure a single-point form (Section 3.2)."""
+    # Tuned with two points, so that what is measured is what the single point changes.
+    constants = stationarity.tune(plan, stationarity.Case(form, sizes))
+    case = stationarity.Case(form, sizes, method=method, radius=RADIUS)
+    _follow(outcome, plan, f"{form} with SP", case, constants, claim)
 
 
 def _follow(
@@ -117,10 +124,12 @@ def _follow(
 def _against_all_blocks(
     outcome: Outcome, plan: stationarity.Plan, every: stationarity.Case, constants: Constants
 ) -> None:
-    """SOX at B1 = 1 against B1 = m after the same number of samples; the introduction says: no better."""
-    m, steps = every.sizes.m, plan.horizons()[0]
+    """Compare SOX at B1 = 1 and at B1 = m after the same number of samples; the introduction says: no better."""
+    m = every.sizes.m
+    steps = plan.horizons()[0]
     one = stationarity.Case(Form.SOX, Sizes(m))
-    few = stationarity.follow(plan, one, stationarity.tune(plan, one), [steps * m])
+    tuned = stationarity.tune(plan, one)
+    few = stationarity.follow(plan, one, tuned, [steps * m])
     many = stationarity.follow(plan, every, constants, [steps])
 
     def ratio(seeds: fit.Seeds) -> float:
@@ -133,62 +142,72 @@ def _against_all_blocks(
 def mean_gaps(
     problem: Problem, made: Sequence[Method], etas: Sequence[float], horizons: Sequence[int], b2: int, seeds: int
 ) -> Array:
-    """F - F* at the mean of a lane's iterates over its own horizon (L, S); one block per step."""
+    """Return F - F* at the mean of a lane's iterates over its own horizon (L, S); one block per step."""
     loop = Loop(problem, made, etas, start(problem, 0.0), seeds)
-    total = torch.zeros_like(loop.w)
+    draws = problem.draws(range(seeds), 1, b2)
     optimum = convex.optimum(problem)
+    total = torch.zeros_like(loop.w)
     gaps = np.zeros((len(made), seeds))
-    for t, draw in zip(range(1, max(horizons) + 1), problem.draws(range(seeds), 1, b2), strict=False):
-        loop.step(draw, b2)
+    for t in range(1, max(horizons) + 1):
+        loop.step(next(draws), b2)
         total = total + loop.w
         if t in horizons:
-            value = (problem.value(total / t) - optimum).numpy()
-            for lane, horizon in enumerate(horizons):
-                if horizon == t:
-                    gaps[lane] = value[lane]
+            gap = (problem.value(total / t) - optimum).numpy()
+            ends = np.array(horizons) == t
+            gaps[ends] = gap[ends]
     return gaps
 
 
 def without_momentum(plan: Plan, outcome: Outcome) -> None:
-    """SOX with its beta = 1: eta, beta ~ T^(-1/2), claimed eps^(-2) where f is convex and rises and g is convex."""
+    """Measure SOX with its beta = 1: eta, beta ~ T^(-1/2), claimed eps^(-2) where f is convex and rises, g convex."""
     problem = paired(plan.m, q=0.0, scales=convex.LONG)
-    horizons = [2 * plan.horizon * 2**k for k in range(plan.lengths)]
     grid = list(itertools.product(np.geomspace(0.01, 1, 6).tolist(), np.geomspace(0.03, 1, 5).tolist()))
-    made = [methods.sox(alpha=1.0, beta=beta) for _, beta in grid]
-    tuned = mean_gaps(problem, made, [eta for eta, _ in grid], [plan.horizon] * len(grid), 1, plan.seeds)
+    lanes = [methods.sox(alpha=1.0, beta=beta) for _, beta in grid]
+    etas = [eta for eta, _ in grid]
+    tuned = mean_gaps(problem, lanes, etas, [plan.horizon] * len(grid), 1, plan.seeds)
     eta, beta = grid[fit.best(tuned.mean(-1))]
     outcome.settings["SOX, beta = 1"] = {"eta": eta, "beta": beta}
-    shrink = [(plan.horizon / t) ** 0.5 for t in horizons]
-    lanes = [methods.sox(alpha=1.0, beta=min(1.0, beta * by)) for by in shrink]
-    gaps = mean_gaps(problem, lanes, [eta * by for by in shrink], horizons, 1, plan.seeds)
+
+    horizons = [2 * plan.horizon * 2**k for k in range(plan.lengths)]
+    lanes = []
+    etas = []
+    for horizon in horizons:
+        shrink = (plan.horizon / horizon) ** 0.5
+        lanes.append(methods.sox(alpha=1.0, beta=min(1.0, beta * shrink)))
+        etas.append(eta * shrink)
+    gaps = mean_gaps(problem, lanes, etas, horizons, 1, plan.seeds)
     name = "SOX (its beta = 1: no momentum)"
     _add(outcome, name, "gap against samples, convex", horizons, gaps, -1 / 2, GAPS, "convex")
 
 
 def bsgd(plan: Plan, outcome: Outcome) -> None:
-    """BSGD with B2 ~ 1/eps, T ~ eps^(-2), eta ~ eps: claimed eps^(-3), both for convex and strongly convex F."""
-    kinked = {"outer": Kinked(), "tilt": 3.0, "lopsided": 2.0, "depth": 0.0}
+    """Measure BSGD with B2 ~ 1/eps, T ~ eps^(-2), eta ~ eps: claimed eps^(-3) for convex and strongly convex F."""
+    scales = (1.0, 0.7, 0.5, 0.35, 0.25)
     problems = {
-        "convex": paired(plan.m, q=0.0, scales=(1.0, 0.7, 0.5, 0.35, 0.25), **kinked),  # type: ignore[arg-type]
+        "convex": paired(plan.m, q=0.0, scales=scales, outer=Kinked(), tilt=3.0, lopsided=2.0, depth=0.0),
         "strongly convex": floor_problem(Kinked()),
     }
     etas = np.geomspace(0.003, 0.3, 9).tolist()
+    first = plan.horizon // 4
     for kind, problem in problems.items():
-        first = plan.horizon // 4
         tuned = mean_gaps(problem, [methods.bsgd()] * len(etas), etas, [first] * len(etas), 2, plan.seeds)
         eta = etas[fit.best(tuned.mean(-1))]
         outcome.settings[f"eta of BSGD, {kind}"] = eta
-        gaps, samples = [], []
+        gaps = []
+        samples = []
         for k in range(plan.lengths - 1):
-            b2, steps = 2 * 2**k, first * 4**k
-            gaps.append(mean_gaps(problem, [methods.bsgd()], [eta / 2**k], [steps], b2, plan.seeds)[0])
+            b2 = 2 * 2**k
+            steps = first * 4**k
+            (gap,) = mean_gaps(problem, [methods.bsgd()], [eta / 2**k], [steps], b2, plan.seeds)
+            gaps.append(gap)
             samples.append(b2 * steps)
         _add(outcome, "BSGD", f"gap against samples, {kind}", samples, np.stack(gaps), -1 / 3, GAPS, kind)
 
 
 def pl(plan: Plan, outcome: Outcome) -> None:
-    """PL without convexity: stages of v2 and SOX, and v3's straight line."""
-    inner, problem = plan.convex(), separate(plan.m)
+    """Measure PL without convexity: stages of v2 and SOX, and v3's straight line."""
+    inner = plan.convex()
+    problem = separate(plan.m)
     for method in ("msvr-v2", "sox"):
         one = convex.tune(inner, method, problem)
         outcome.settings[f"first stage of {method}, PL"] = one._asdict()
@@ -201,25 +220,32 @@ def pl(plan: Plan, outcome: Outcome) -> None:
 
 def _linear(plan: Plan, outcome: Outcome) -> None:
     problem = separate(plan.finite_m, n=plan.n)
-    period = plan.finite_m * plan.n
     setting = Setting(problem, recipe("msvr-v3", problem), start(problem, 0.0), plan.seeds)
-    stages = [[Stage(period * plan.passes // 2, plan.eta, 1 / period, 1 / plan.n)]]
-    marks = [period * k for k in range(1, plan.passes // 2 + 1)]
-    gaps, samples = gaps_at(travel(setting, stages), marks, 0.0)
-    x, y = samples / period, gaps[:, 0]
-    kept = y.mean(-1) > 1e-12  # above rounding
-    x, y = x[kept], y[kept]
-    for at, row in zip(x, y, strict=True):
-        outcome.log("MSVR-v3: PL", at, row)
-    late = x >= x[len(x) // 3]  # past the start, where F is not yet near its quadratic part
-    labels = ("passes over the data", "F - F*")
-    outcome.add(
-        fit.measure("remarks", "MSVR-v3", "log gap against passes, PL", x[late], fit.averaged(y[late]), plan.seeds,
-                    None, labels=labels, panel="PL, not convex: v3", log_x=False)
-    )  # fmt: skip
+    passes, gaps = convex.passes_of_v3(setting, plan.passes, plan.eta, optimum=0.0)
+    kept = gaps.mean(-1) > convex.ROUNDING
+    passes = passes[kept]
+    gaps = gaps[kept]
+    outcome.log_all("MSVR-v3: PL", passes, gaps)
+
+    late = passes >= passes[len(passes) // 3]  # past the start, where F is not yet near its quadratic part
+    x = passes[late]
+    y = gaps[late]
+    measured = fit.measure(
+        "remarks",
+        "MSVR-v3",
+        "log gap against passes, PL",
+        x,
+        fit.averaged(y),
+        plan.seeds,
+        None,
+        labels=("passes over the data", "F - F*"),
+        panel="PL, not convex: v3",
+        log_x=False,
+    )
+    outcome.add(measured)
 
     def squared_correlation(seeds: fit.Seeds) -> float:
-        return convex.straight(x[late], y[late][:, seeds].mean(-1))
+        return convex.straight(x, y[:, seeds].mean(-1))
 
     quantity = "R^2 of that line, PL"
     outcome.rows.append(fit.number("remarks", "MSVR-v3", quantity, squared_correlation, plan.seeds, 0.99, ">"))

@@ -22,33 +22,49 @@ HEAD = "| experiment | method | quantity | claimed | measured | 95 % interval | 
 
 
 def number(x: float) -> str:
-    """Three digits after the point, without a minus on zero."""
-    return f"{x + 0.0:.3f}" if abs(x) < 1000 else f"{x:.3g}"
+    """Return a number with three digits after the point, without a minus on zero."""
+    if abs(x) >= 1000:
+        return f"{x:.3g}"
+    return f"{x + 0.0:.3f}"
 
 
 def table_row(row: Row) -> str:
-    """One line of the Markdown table."""
-    claim = "" if row.claim is None else f"{row.bound} {number(row.claim)}".strip()
-    ends = "" if row.ends is None else f"{number(row.ends[0])}, {number(row.ends[1])}"
+    """Return one line of the Markdown table."""
+    claim = ""
+    if row.claim is not None:
+        claim = f"{row.bound} {number(row.claim)}".strip()
+    ends = ""
+    if row.ends is not None:
+        first, last = row.ends
+        ends = f"{number(first)}, {number(last)}"
     interval = f"[{number(row.low)}, {number(row.high)}]"
     cells = (row.experiment, row.name, row.quantity, claim, number(row.value), interval, ends, row.verdict)
     return "| " + " | ".join(cells) + " |\n"
 
 
 def markdown(rows: Sequence[Row], facts: Mapping[str, Any]) -> str:
-    """The table, then every miss with its reason."""
-    text = "# Measured rates\n\n" + "".join(f"{name}: {value}  \n" for name, value in facts.items())
-    text += "\n" + HEAD + "|" + "---|" * 8 + "\n" + "".join(map(table_row, rows))
+    """Return the table, then every miss with its reason."""
+    claims = [row for row in rows if row.claim is not None]
     missed = [row for row in rows if row.verdict.startswith("misses")]
-    text += f"\n## Misses ({len(missed)} of {sum(row.claim is not None for row in rows)} claims)\n\n"
+    text = "# Measured rates\n\n"
+    for name, value in facts.items():
+        text += f"{name}: {value}  \n"
+    text += "\n" + table(rows)
+    text += f"\n## Misses ({len(missed)} of {len(claims)} claims)\n\n"
     for row in missed:
         text += f"- **{row.key}**: claimed {row.bound} {number(row.claim or 0.0)}, measured {number(row.value)}. "
         text += row.reason + "\n"
     return text
 
 
+def table(rows: Sequence[Row]) -> str:
+    """Return the Markdown table."""
+    rule = "|" + "---|" * 8 + "\n"
+    return HEAD + rule + "".join(map(table_row, rows))
+
+
 def environment() -> dict[str, Any]:
-    """Versions and the kind of machine."""
+    """Return the versions and the kind of machine."""
     return {
         "fcco": fcco.__version__,
         "python": platform.python_version(),
@@ -59,13 +75,16 @@ def environment() -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit of the source tree, with + where it was changed; "unknown" outside a repository."""
+    """Return the commit of the source tree, with + where it was changed; "unknown" outside a repository."""
     here = Path(__file__).parent
     try:
         head = _git(here, "rev-parse", "HEAD").strip()
-        return head + ("+" if _git(here, "status", "--porcelain", "--", ".").strip() else "")
+        changes = _git(here, "status", "--porcelain", "--", ".").strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+    if changes:
+        head += "+"
+    return head
 
 
 def _git(folder: Path, *arguments: str) -> str:
@@ -74,20 +93,33 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def with_reasons(rows: Sequence[Row], quick: bool) -> list[Row]:
-    """Rows whose miss is explained, as far as it was found out."""
-    return [reason(row, quick) if row.verdict.startswith("misses") else row for row in rows]
+    """Return the rows; those that miss their claim say why, as far as it was found out."""
+    explained = []
+    for row in rows:
+        if row.verdict.startswith("misses"):
+            row = reason(row, quick)
+        explained.append(row)
+    return explained
 
 
 def write(out: Path, outcomes: Mapping[str, Outcome], facts: Mapping[str, Any]) -> list[Row]:
-    """Write table.md, rates.json and raw/*.csv.gz under ``out``; returns all rows."""
+    """Write table.md, rates.json and raw/*.csv.gz under ``out``, and return all rows."""
     (out / "raw").mkdir(parents=True, exist_ok=True)
-    rows = [row for outcome in outcomes.values() for row in outcome.rows]
+    rows: list[Row] = []
+    for outcome in outcomes.values():
+        rows += outcome.rows
     (out / "table.md").write_text(markdown(rows, facts), encoding="utf-8")
-    content = {"facts": dict(facts), "experiments": {name: one.as_dict() for name, one in outcomes.items()}}
+    experiments = {name: outcome.as_dict() for name, outcome in outcomes.items()}
+    content = {"facts": dict(facts), "experiments": experiments}
     (out / "rates.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     for name, outcome in outcomes.items():
-        with gzip.open(out / "raw" / f"{name}.csv.gz", "wt", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["series", "x", "setting", "seed", "value"])
-            writer.writerows((s, f"{x:.8g}", where, seed, f"{value:.8g}") for s, x, where, seed, value in outcome.raw)
+        _write_raw(out / "raw" / f"{name}.csv.gz", outcome)
     return rows
+
+
+def _write_raw(path: Path, outcome: Outcome) -> None:
+    with gzip.open(path, "wt", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["series", "x", "setting", "seed", "value"])
+        for series, x, setting, seed, value in outcome.raw:
+            writer.writerow([series, f"{x:.8g}", setting, seed, f"{value:.8g}"])

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -30,31 +31,43 @@ EXPERIMENTS: dict[str, Callable[[bool, int], Outcome]] = {
 LONGEST_FIRST = ("stationarity", "remarks", "scaling", "convex", "ablation", "finite", "tracking", "biased")
 
 
-def _one(name: str, quick: bool, seeds: int) -> tuple[Outcome, float, float]:
-    """One experiment on one thread: what it found, its processor and its wall time in seconds."""
+class Done(NamedTuple):
+    """What an experiment found, and the seconds of processor time that it took."""
+
+    outcome: Outcome
+    seconds: float
+
+
+def _one(name: str, quick: bool, seeds: int) -> Done:
+    """Run one experiment on one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the tensors are small: a second thread only waits
-    wall, processor = time.perf_counter(), time.process_time()
+    began = time.process_time()
     try:
         with torch.inference_mode():
             outcome = EXPERIMENTS[name](quick, seeds)
     finally:
         torch.set_num_threads(threads)
-    return outcome, time.process_time() - processor, time.perf_counter() - wall
+    return Done(outcome, time.process_time() - began)
 
 
 def _chosen(only: Sequence[str] | None) -> list[str]:
-    unknown = sorted(set(only or ()) - set(EXPERIMENTS))
+    """Return the names of the experiments to run, in the order of the table; None or nothing named: all."""
+    if not only:
+        return list(EXPERIMENTS)
+    unknown = sorted(set(only) - set(EXPERIMENTS))
     if unknown:
         raise ValueError(f"only must name some of {', '.join(EXPERIMENTS)}; got {', '.join(unknown)}")
-    return [name for name in EXPERIMENTS if not only or name in only]
+    return [name for name in EXPERIMENTS if name in only]
 
 
-def _all(names: list[str], quick: bool, seeds: int, jobs: int) -> dict[str, tuple[Outcome, float, float]]:
+def _all(names: list[str], quick: bool, seeds: int, jobs: int) -> dict[str, Done]:
+    """Run the experiments, ``jobs`` at a time, each in a process of its own where there are several."""
     if jobs == 1 or len(names) == 1:
         return {name: _one(name, quick, seeds) for name in names}
     order = [name for name in LONGEST_FIRST if name in names]
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _leave_interrupts) as pool:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, _leave_interrupts) as pool:
         running = {name: pool.submit(_one, name, quick, seeds) for name in order}
         try:
             return {name: running[name].result() for name in names}
@@ -67,7 +80,7 @@ def _all(names: list[str], quick: bool, seeds: int, jobs: int) -> dict[str, tupl
 
 
 def _leave_interrupts() -> None:
-    """Ctrl-C reaches all processes of a terminal; the first one ends the others."""
+    """Ignore Ctrl-C: it reaches all processes of a terminal, and the first one ends the others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -88,30 +101,40 @@ def run(
     """
     if seeds < 2 or jobs < 1:
         raise ValueError(f"seeds must be at least 2 and jobs at least 1, got {seeds} and {jobs}")
-    names, started = _chosen(only), time.perf_counter()
+    names = _chosen(only)
+    began = time.perf_counter()
     done = _all(names, quick, seeds, jobs)
-    outcomes = {name: outcome for name, (outcome, _, _) in done.items()}
-    for outcome in outcomes.values():
-        outcome.rows = report.with_reasons(outcome.rows, quick)
+    wall = time.perf_counter() - began
     out.mkdir(parents=True, exist_ok=True)
-    for name, outcome in outcomes.items():
+    outcomes = {}
+    for name, (outcome, _) in done.items():
+        outcome.rows = report.with_reasons(outcome.rows, quick)
         plots.draw(name, outcome, out)
-    seconds = {name: f"{processor:.0f} s of processor time" for name, (_, processor, _) in done.items()}
+        outcomes[name] = outcome
+    shares = [f"{name} {one.seconds:.0f} s of processor time" for name, one in done.items()]
+    versions = [f"{name} {version}" for name, version in report.environment().items()]
     facts = {
-        "command": "fcco rates"
-        + (" --quick" if quick else "")
-        + ("" if only is None else f" --only {','.join(names)}"),
+        "command": _command(quick, names, all_of_them=only is None),
         "commit": report.commit(),
         "seeds": f"0..{seeds - 1}",
-        "environment": ", ".join(f"{name} {version}" for name, version in report.environment().items()),
-        "time": f"{time.perf_counter() - started:.0f} s with {jobs} processes; "
-        + ", ".join(f"{name} {took}" for name, took in seconds.items()),
+        "environment": ", ".join(versions),
+        "time": f"{wall:.0f} s with {jobs} processes; {', '.join(shares)}",
     }
     return report.write(out, outcomes, facts)
 
 
+def _command(quick: bool, names: Sequence[str], *, all_of_them: bool) -> str:
+    """Return the command that runs this again."""
+    command = "fcco rates"
+    if quick:
+        command += " --quick"
+    if not all_of_them:
+        command += f" --only {','.join(names)}"
+    return command
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line: fcco rates [--quick] [--only tracking,...] [--out DIR] [--seeds N] [--jobs N]."""
+    """Run the command line: fcco rates [--quick] [--only tracking,...] [--out DIR] [--seeds N] [--jobs N]."""
     parser = argparse.ArgumentParser(prog="fcco rates", description="Measure the rates that the theory claims.")
     parser.add_argument("--quick", action="store_true", help="short runs, under a minute")
     parser.add_argument("--only", help=f"some of {','.join(EXPERIMENTS)}")
@@ -119,10 +142,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=16, help="how many seeds (default: 16)")
     parser.add_argument("--jobs", type=int, default=2, help="experiments at a time (default: 2)")
     given = parser.parse_args(arguments)
-    only = given.only.split(",") if given.only else None
+    only = None
+    if given.only:
+        only = given.only.split(",")
     try:
         rows = run(given.quick, given.out, only, given.seeds, given.jobs)
     except ValueError as error:
         parser.error(str(error))
-    sys.stdout.write(report.HEAD + "|" + "---|" * 8 + "\n" + "".join(map(report.table_row, rows)))
+    sys.stdout.write(report.table(rows))
     return 0

@@ -21,6 +21,7 @@ from fcco.lab.rates.problems import Problem, curved
 from fcco.lab.rates.tracking import FINITE, ONLINE, Course, errors
 
 KINDS = 10
+LINES = ("m", "B1", "B2")
 
 # the error's powers of m, B1 and B2, as they follow from Lemmas 1 to 3 (docs/theory.md): not the paper's words
 ERROR_CLAIMS = {
@@ -57,23 +58,28 @@ class Plan:
     seeds: int = 8
 
     def sizes(self) -> dict[str, list[Sizes]]:
-        """The sizes along each line: what varies -> where."""
+        """Return the sizes along each line: what varies -> where."""
+        equal = [b for b in self.b1s if b <= 8]
         return {
             "m": [Sizes(m) for m in self.ms],
             "B1": [Sizes(self.wide, b1=b) for b in self.b1s],
             "B2": [Sizes(self.wide, b2=b) for b in self.b2s],
             "finite B2": [Sizes(self.wide, b2=b) for b in self.finite_b2s],
-            "B1 = B2": [Sizes(self.wide, b1=b, b2=b) for b in self.b1s if b <= 8],
+            "B1 = B2": [Sizes(self.wide, b1=b, b2=b) for b in equal],
         }
 
 
-def varied(line: str, sizes: Sizes) -> float:
-    """The number that varies along a line."""
-    return {"m": sizes.m, "B1": sizes.b1}.get(line[:2].strip(), sizes.b2)
+def varied(line: str, along: Sequence[Sizes]) -> list[int]:
+    """Return the number that varies along a line, at each of its points."""
+    if line == "m":
+        return [sizes.m for sizes in along]
+    if line == "B1":
+        return [sizes.b1 for sizes in along]
+    return [sizes.b2 for sizes in along]
 
 
 def power_beta(name: str, plan: Plan, sizes: Sizes, c: float) -> float:
-    """The theory's best beta for tracking, up to its constant."""
+    """Return the theory's best beta for tracking, with the constant c."""
     moved = sizes.ratio * plan.d
     if name in ("moving average", "STORM, naive"):
         return min(1.0, c * math.pow(moved, 2 / 3) * math.pow(sizes.b2, 1 / 3))
@@ -81,16 +87,20 @@ def power_beta(name: str, plan: Plan, sizes: Sizes, c: float) -> float:
 
 
 def tracking_errors(plan: Plan, sizes: Sizes, constants: Mapping[str, Sequence[float]]) -> dict[str, Array]:
-    """The error of each tracker at each of its constants: name -> (constants, S)."""
-    lanes = [(name, c) for name, row in constants.items() for c in row]
-    trackers = [ONLINE[name](power_beta(name, plan, sizes, c)) for name, c in lanes]
-    course = Course(trackers, [plan.d] * len(lanes), plan.seeds, plan.steps, sizes.b1, sizes.b2)
-    found = errors(curved(sizes.m, kinds=KINDS), course)
-    return {name: found[[k for k, lane in enumerate(lanes) if lane[0] == name]] for name in constants}
+    """Return the error of each tracker at each of its constants: name -> (constants, S)."""
+    trackers = []
+    for name, row in constants.items():
+        for c in row:
+            beta = power_beta(name, plan, sizes, c)
+            trackers.append(ONLINE[name](beta))
+    course = Course(trackers, [plan.d] * len(trackers), plan.seeds, plan.steps, sizes.b1, sizes.b2)
+    found = errors(curved(sizes.m, kinds=KINDS), course)  # (lanes, S)
+    ends = list(itertools.accumulate(len(row) for row in constants.values()))
+    return dict(zip(constants, np.split(found, ends[:-1]), strict=True))
 
 
 def finite_errors(plan: Plan, sizes: Sizes) -> Array:
-    """The finite-sum form's error at the theorem's beta = B2/n and I = mn/(B1 B2): (S,)."""
+    """Return the finite-sum form's error (S,) at the theorem's beta = B2/n and I = mn/(B1 B2)."""
     problem = curved(sizes.m, kinds=KINDS, n=plan.n)
     period = max(1, sizes.m * plan.n // (sizes.b1 * sizes.b2))
     steps = max(plan.steps // 6, 6 * period)  # m/(B1 beta), the time to forget, is one period
@@ -100,44 +110,49 @@ def finite_errors(plan: Plan, sizes: Sizes) -> Array:
 
 
 def tracking_part(plan: Plan, outcome: Outcome) -> None:
-    """Errors at tuned constants against m, B1 and B2."""
+    """Measure errors at tuned constants against m, B1 and B2."""
     grid = np.geomspace(0.2, 10, 12).tolist()
     tuned = tracking_errors(plan, Sizes(plan.ms[0]), dict.fromkeys(ONLINE, grid))
-    chosen = {name: [grid[fit.best(error.mean(-1))]] for name, error in tuned.items()}
-    outcome.settings["beta constants"] = {name: c[0] for name, c in chosen.items()}
-    for place, line in enumerate(("m", "B1", "B2")):
+    constants = {name: grid[fit.best(error.mean(-1))] for name, error in tuned.items()}
+    outcome.settings["beta constants"] = constants
+    one_each = {name: [c] for name, c in constants.items()}
+    for line in LINES:
         along = plan.sizes()[line]
-        found = [tracking_errors(plan, sizes, chosen) for sizes in along]
+        found = [tracking_errors(plan, sizes, one_each) for sizes in along]
         for name in ONLINE:
-            _add_errors(outcome, name, line, along, np.stack([row[name][0] for row in found]), place)
-        along = plan.sizes()["finite B2" if line == "B2" else line]
-        errors_ = np.stack([finite_errors(plan, sizes) for sizes in along])
-        _add_errors(outcome, "MSVR, finite sum", line, along, errors_, place)
+            y = np.concatenate([errors_at_point[name] for errors_at_point in found])  # (K, S)
+            _add_errors(outcome, name, line, along, y)
+        if line == "B2":
+            along = plan.sizes()["finite B2"]
+        y = np.stack([finite_errors(plan, sizes) for sizes in along])
+        _add_errors(outcome, "MSVR, finite sum", line, along, y)
 
 
-def _add_errors(outcome: Outcome, name: str, line: str, along: list[Sizes], y: Array, place: int) -> None:
-    x, quantity = [varied(line, sizes) for sizes in along], f"tracking error against {line}"
-    for at, row in zip(x, y, strict=True):
-        outcome.log(f"{name}: {quantity}", at, row)
-    claim, labels = ERROR_CLAIMS[name][place], (line, "mean squared tracking error")
-    outcome.add(
-        fit.measure("scaling", name, quantity, x, fit.averaged(y), y.shape[1],
-                    claim, labels=labels)
-    )  # fmt: skip
+def _add_errors(outcome: Outcome, name: str, line: str, along: list[Sizes], y: Array) -> None:
+    x = varied(line, along)
+    quantity = f"tracking error against {line}"
+    labels = (line, "mean squared tracking error")
+    claim = ERROR_CLAIMS[name][LINES.index(line)]
+    seeds = y.shape[1]
+    outcome.log_all(f"{name}: {quantity}", x, y)
+    outcome.add(fit.measure("scaling", name, quantity, x, fit.averaged(y), seeds, claim, labels=labels))
 
 
 def tune(plan: Plan, form: Form) -> tuple[Constants, float]:
-    """The constants that are best at the smallest m and the first horizon, and the mean norm at twice as many steps."""
+    """Return the constants that are best at the smallest m and the first horizon, and their norm at twice the steps."""
     sizes = Sizes(plan.ms[0])
-    candidates = [Constants(*map(float, c)) for c in itertools.product(*GRIDS[form])]
+    candidates = forms.grid(*GRIDS[form])
     setting = _setting(plan, form, sizes)
 
-    def norms(lanes: list[Constants], steps: int) -> Array:
-        journey = travel(setting, [forms.decaying(form, sizes, c, steps) for c in lanes])
-        return np.asarray(norms_at(journey, [steps]).means[0].mean(-1))
+    def mean_norms(constants: list[Constants], steps: int) -> Array:
+        lanes = [forms.decaying(form, sizes, c, steps) for c in constants]
+        found = norms_at(travel(setting, lanes), [steps])
+        return np.asarray(found.means[0].mean(-1))
 
-    chosen = candidates[fit.best(norms(candidates, plan.horizon))]
-    return chosen, float(norms([chosen], 2 * plan.horizon)[0])
+    best = fit.best(mean_norms(candidates, plan.horizon))
+    chosen = candidates[best]
+    (level,) = mean_norms([chosen], 2 * plan.horizon)
+    return chosen, float(level)
 
 
 def _setting(plan: Plan, form: Form, sizes: Sizes) -> Setting:
@@ -147,38 +162,53 @@ def _setting(plan: Plan, form: Form, sizes: Sizes) -> Setting:
 
 
 def decline(plan: Plan, form: Form, sizes: Sizes, c: Constants, level: float) -> tuple[Array, Array]:
-    """The running mean of ||grad F|| (K, S) at steps (K,), until its mean is clearly below the level."""
-    norms, steps, means = Norms(), [], []
+    """Run until the mean of ||grad F|| so far is clearly below the level.
+
+    Returns:
+        steps (K,) and the running means (K, S).
+    """
+    stages = forms.decaying(form, sizes, c, plan.longest)
+    norms = Norms()
+    steps = []
+    means = []
     turn = 16
-    for loop in travel(_setting(plan, form, sizes), [forms.decaying(form, sizes, c, plan.longest)]):
+    for loop in travel(_setting(plan, form, sizes), [stages]):
         norms.follow(loop)
         if loop.t >= turn:
-            steps.append(loop.t)
-            means.append(norms.mean()[0])
             turn = int(turn * 1.08) + 1
-            if means[-1].mean() < 0.85 * level:
+            mean = norms.mean()[0]
+            steps.append(loop.t)
+            means.append(mean)
+            if mean.mean() < 0.85 * level:
                 break
     return np.array(steps, dtype=np.float64), np.stack(means)
 
 
 def crossing(steps: Array, means: Array, level: float) -> float:
-    """Where a falling curve first passes a level, interpolated in logarithms; its end where it never does, its
-    start where it begins below."""
+    """Return where a falling curve first passes a level, interpolated in logarithms.
+
+    This is its end where it never does, and its start where it begins below.
+    """
     below = np.flatnonzero(means <= level)
-    k = int(below[0]) if below.size else len(steps) - 1
-    if k == 0 or not below.size:
-        return float(steps[k])
-    x, y = np.log(steps[k - 1 : k + 1]), np.log(means[k - 1 : k + 1])
+    if not below.size:
+        return float(steps[-1])
+    k = int(below[0])
+    if k == 0:
+        return float(steps[0])
+    x = np.log(steps[k - 1 : k + 1])
+    y = np.log(means[k - 1 : k + 1])
     share = np.clip((np.log(level) - y[0]) / (y[1] - y[0]), 0.0, 1.0)
     return float(np.exp(x[0] + share * (x[1] - x[0])))
 
 
 def steps_part(plan: Plan, outcome: Outcome) -> None:
-    """Iterations to one level of the mean norm against m, B1 and B2."""
+    """Measure iterations to one level of the mean norm against m, B1 and B2."""
     for form, claims in STEP_CLAIMS.items():
         constants, level = tune(plan, form)
         outcome.settings[f"constants of {form}"] = constants._asdict() | {"level": level}
-        lines = ("m", "B1 = B2") if form is Form.V1_LATE else ("m", "B1", "B2")
+        lines: tuple[str, ...] = LINES
+        if form is Form.V1_LATE:
+            lines = ("m", "B1 = B2")
         for line, claim in zip(lines, claims, strict=True):
             along = plan.sizes()[line]
             curves = [decline(plan, form, sizes, constants, level) for sizes in along]
@@ -194,9 +224,10 @@ def _add_steps(
     level: float,
     claim: float,
 ) -> None:
-    x, quantity = [varied(line, sizes) for sizes in along], f"iterations against {line}"
+    x = varied(line, along)
+    quantity = f"iterations against {line}"
     for at, (steps, means) in zip(x, curves, strict=True):
-        for step, row in list(zip(steps, means, strict=True))[::4]:
+        for step, row in zip(steps[::4], means[::4], strict=True):
             outcome.log(f"{form}: {quantity}", at, row, f"mean norm at step {step:.0f}")
 
     def values(seeds: Seeds) -> Array:

@@ -7,10 +7,9 @@ the theorems' own decaying rates, where one run serves every horizon, and the co
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -55,7 +54,7 @@ class Plan:
     seeds: int = 8
 
     def horizons(self) -> list[int]:
-        """Where the slope is fitted."""
+        """Return where the slope is fitted."""
         return [4 * self.horizon * 2**k for k in range(self.doublings)]
 
 
@@ -71,12 +70,11 @@ def add(
     labels: tuple[str, str] = LABELS,
 ) -> None:
     """Log and fit a norm (K, S) against samples (K,)."""
-    for x, row in zip(samples, y, strict=True):
-        outcome.log(f"{name}: {quantity}", x, row)
-    outcome.add(
-        fit.measure("stationarity", name, quantity, samples, fit.averaged(y),
-                    plan.seeds, claim, labels=labels, panel=panel)
-    )  # fmt: skip
+    outcome.log_all(f"{name}: {quantity}", samples, y)
+    measured = fit.measure(
+        "stationarity", name, quantity, samples, fit.averaged(y), plan.seeds, claim, labels=labels, panel=panel
+    )
+    outcome.add(measured)
 
 
 @final
@@ -95,66 +93,113 @@ class Case:
     adaptive: Scaling | None = None
 
     def setting(self, plan: Plan) -> Setting:
-        """On the non-convex problem."""
-        problem, sizes = curved(self.sizes.m), self.sizes
-        made = recipe(self.method or forms.METHOD[self.form], problem)
-        return Setting(problem, made, start(problem, 1.0), plan.seeds, sizes.b1, sizes.b2, False, self.radius,
-                       self.adaptive)  # fmt: skip
+        """Return the setting on the non-convex problem."""
+        problem = curved(self.sizes.m)
+        return Setting(
+            problem=problem,
+            recipe=recipe(self.method or forms.METHOD[self.form], problem),
+            w1=start(problem, 1.0),
+            seeds=plan.seeds,
+            b1=self.sizes.b1,
+            b2=self.sizes.b2,
+            radius=self.radius,
+            adaptive=self.adaptive,
+        )
 
 
 def tune(plan: Plan, case: Case) -> Constants:
-    """The constants of the grid that are best at the first horizon."""
-    form, sizes = case.form, case.sizes
-    candidates = [Constants(*map(float, c)) for c in itertools.product(*GRIDS[form])]
-    journey = travel(case.setting(plan), [forms.decaying(form, sizes, c, plan.horizon) for c in candidates])
-    return candidates[fit.best(norms_at(journey, [plan.horizon]).means[0].mean(-1))]
+    """Return the constants of the grid that are best at the first horizon."""
+    candidates = forms.grid(*GRIDS[case.form])
+    lanes = [forms.decaying(case.form, case.sizes, c, plan.horizon) for c in candidates]
+    return candidates[_best_lane(case.setting(plan), lanes, plan.horizon)]
+
+
+def _best_lane(setting: Setting, lanes: list[list[Stage]], horizon: int) -> int:
+    """Return the lane with the smallest mean ||grad F|| over the horizon."""
+    found = norms_at(travel(setting, lanes), [horizon])
+    return fit.best(found.means[0].mean(-1))
 
 
 def follow(plan: Plan, case: Case, constants: Constants, marks: list[int]) -> Found:
-    """What the marked steps found at the theorem's rates with these constants."""
+    """Return what the marked steps found at the theorem's rates with these constants."""
     stages = forms.decaying(case.form, case.sizes, constants, marks[-1])
     return norms_at(travel(case.setting(plan), [stages]), marks)
 
 
 def theorem_v3(plan: Plan) -> tuple[float, Found]:
-    """v3's rates are constants (alpha = 1/I, beta = 1/n); only eta is tuned."""
-    problem, marks = curved(plan.finite_m, n=plan.n), plan.horizons()
-    period, beta = plan.finite_m * plan.n, 1 / plan.n
+    """Run v3, whose rates are constants (alpha = 1/I, beta = 1/n); return the tuned eta, and what was found with it."""
+    problem = curved(plan.finite_m, n=plan.n)
     setting = Setting(problem, recipe("msvr-v3", problem), start(problem, 1.0), plan.seeds)
+    alpha = 1 / (plan.finite_m * plan.n)
+    beta = 1 / plan.n
     etas = np.geomspace(0.003, 0.3, 12).tolist()
-    tuning = travel(setting, [[Stage(plan.horizon, eta, 1 / period, beta)] for eta in etas])
-    eta = etas[fit.best(norms_at(tuning, [plan.horizon]).means[0].mean(-1))]
-    return eta, norms_at(travel(setting, [[Stage(marks[-1], eta, 1 / period, beta)]]), marks)
+    lanes = [[Stage(plan.horizon, eta, alpha, beta)] for eta in etas]
+    eta = etas[_best_lane(setting, lanes, plan.horizon)]
+    marks = plan.horizons()
+    stage = Stage(marks[-1], eta, alpha, beta)
+    return eta, norms_at(travel(setting, [[stage]]), marks)
 
 
-def _constant_free(plan: Plan) -> dict[str, tuple[Problem, str, Callable[[int], Rates], float]]:
-    online, finite, few = curved(plan.m), curved(plan.finite_m, n=plan.n), curved(4)
-    return {
-        Form.SOX: (online, "sox", lambda t: schedules.constant_free_sox(m=plan.m, b1=1, horizon=t), -1 / 4),
-        Form.V1_LATE: (few, "msvr-v1", lambda t: schedules.constant_free_v1(m=4, b1=1, horizon=t), -1 / 4),
-        Form.V2: (online, "msvr-v2", lambda t: schedules.constant_free_v2(m=plan.m, b1=1, horizon=t), -1 / 3),
-        "MSVR-v3": (
-            finite,
-            "msvr-v3",
-            lambda t: schedules.constant_free_v3(m=plan.finite_m, n=plan.n, b1=1, horizon=t),
-            -1 / 2,
-        ),
-    }
+class ConstantFree(NamedTuple):
+    """A method with constant-free rates."""
+
+    name: str
+    method: str
+    problem: Problem
+    rates: Callable[[int], Rates]  # of a horizon
+    claim: float
+
+
+def _constant_free(plan: Plan) -> tuple[ConstantFree, ...]:
+    online = curved(plan.m)
+    few = curved(4)
+    finite = curved(plan.finite_m, n=plan.n)
+
+    def sox(horizon: int) -> Rates:
+        return schedules.constant_free_sox(m=plan.m, b1=1, horizon=horizon)
+
+    def v1(horizon: int) -> Rates:
+        return schedules.constant_free_v1(m=4, b1=1, horizon=horizon)
+
+    def v2(horizon: int) -> Rates:
+        return schedules.constant_free_v2(m=plan.m, b1=1, horizon=horizon)
+
+    def v3(horizon: int) -> Rates:
+        return schedules.constant_free_v3(m=plan.finite_m, n=plan.n, b1=1, horizon=horizon)
+
+    return (
+        ConstantFree(Form.SOX, "sox", online, sox, -1 / 4),
+        ConstantFree(Form.V1_LATE, "msvr-v1", few, v1, -1 / 4),
+        ConstantFree(Form.V2, "msvr-v2", online, v2, -1 / 3),
+        ConstantFree("MSVR-v3", "msvr-v3", finite, v3, -1 / 2),
+    )
 
 
 def _stage(rates: Rates, steps: int, scale: float) -> Stage:
-    lr, alpha, beta = (at(rate, 1, "rate", checks.positive) for rate in (rates.lr, rates.alpha, rates.beta))
+    """Return one stage of the rates at the first step; constant-free rates do not change over the run."""
+    lr = at(rates.lr, 1, "rate", checks.positive)
+    alpha = at(rates.alpha, 1, "rate", checks.positive)
+    beta = at(rates.beta, 1, "rate", checks.positive)
     return Stage(steps, scale * lr, alpha, beta)
 
 
-def normalised(plan: Plan, problem: Problem, method: str, rates: Callable[[int], Rates]) -> tuple[float, Array, Array]:
-    """Constant-free rates, their step size times one tuned factor: the factor, mean norms (K, S), samples (K,)."""
-    setting = Setting(problem, recipe(method, problem), start(problem, 1.0), plan.seeds, normalize=True)
-    scales, marks = np.geomspace(0.1, 10, 9).tolist(), plan.horizons()
-    lanes = [[_stage(rates(plan.horizon), plan.horizon, scale)] for scale in scales]
-    scale = scales[fit.best(norms_at(travel(setting, lanes), [plan.horizon]).means[0].mean(-1))]
-    found = norms_at(travel(setting, [[_stage(rates(t), t, scale)] for t in marks]), marks)
-    return scale, np.stack([found.means[k, k] for k in range(len(marks))]), found.samples
+def normalised(plan: Plan, case: ConstantFree) -> tuple[float, Array, Array]:
+    """Run constant-free rates with normalised steps, the step size times one tuned factor.
+
+    Returns:
+        the factor, mean norms (K, S) and samples (K,).
+    """
+    problem = case.problem
+    setting = Setting(problem, recipe(case.method, problem), start(problem, 1.0), plan.seeds, normalize=True)
+    scales = np.geomspace(0.1, 10, 9).tolist()
+    rates = case.rates(plan.horizon)
+    lanes = [[_stage(rates, plan.horizon, scale)] for scale in scales]
+    scale = scales[_best_lane(setting, lanes, plan.horizon)]
+    marks = plan.horizons()
+    lanes = [[_stage(case.rates(horizon), horizon, scale)] for horizon in marks]
+    found = norms_at(travel(setting, lanes), marks)
+    each = np.arange(len(marks))
+    return scale, found.means[each, each], found.samples  # each lane at its own horizon
 
 
 def _add_theorem(outcome: Outcome, plan: Plan, name: str, found: Found, claim: float) -> None:
@@ -177,15 +222,16 @@ def run(quick: bool, seeds: int) -> Outcome:
         tuned[form] = constants._asdict() | {"m": m}
         _add_theorem(outcome, plan, form, found, claim)
         if form is not Form.V1_EARLY:  # whose alpha goes as T^(-1/3): no bound of its error is below T^(-1/6)
-            add(outcome, plan, form, "error of z", found.samples, found.errors[:, 0], claim,
-                "theorems' rates: error of z", ERROR_LABELS)  # fmt: skip
+            panel = "theorems' rates: error of z"
+            errors = found.errors[:, 0]
+            add(outcome, plan, form, "error of z", found.samples, errors, claim, panel, ERROR_LABELS)
     eta, found = theorem_v3(plan)
     tuned["MSVR-v3"] = {"eta": eta}
     _add_theorem(outcome, plan, "MSVR-v3", found, -1 / 2)
-    for name, (problem, method, rates, claim) in _constant_free(plan).items():
-        scale, means, samples = normalised(plan, problem, method, rates)
-        tuned[f"{name}, constant-free"] = {"scale": scale}
-        panel = "constant-free rates, normalised steps: mean norm"
-        add(outcome, plan, name, "mean norm, constant-free", samples, means, claim, panel)
+    panel = "constant-free rates, normalised steps: mean norm"
+    for one in _constant_free(plan):
+        scale, means, samples = normalised(plan, one)
+        tuned[f"{one.name}, constant-free"] = {"scale": scale}
+        add(outcome, plan, one.name, "mean norm, constant-free", samples, means, one.claim, panel)
     outcome.settings["tuned"] = tuned
     return outcome

@@ -7,9 +7,10 @@ from its Lemmas 1 to 3 (docs/theory.md shows how).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import final
 
 import numpy as np
@@ -56,7 +57,7 @@ class Plan:
         return [self.shortest * 2**k for k in range(self.lengths)]
 
     def beta(self, steps: int) -> list[float]:
-        """The grid of beta, from 1/2 down."""
+        """Return the grid of beta, from 1/2 down."""
         return [float(beta) for beta in np.geomspace(0.5, 6 * self.m / steps, self.betas)]
 
 
@@ -75,42 +76,47 @@ class Course:
     other: bool = False  # broken on purpose: another xi at the second point
 
     def path(self, dim: int) -> Iterator[Tensor]:
-        """w_0, w_1, ... (L, S, dim) on the circle; seeds start at phases that are evenly spread."""
+        """Yield w_0, w_1, ... (L, S, dim) on the circle; seeds start at phases that are evenly spread."""
         turn = column([2 * math.asin(d / (2 * RADIUS)) for d in self.d], 1)
         phase = torch.arange(self.seeds, dtype=torch.float64) * (2 * math.pi / self.seeds)
         w = torch.zeros(len(self.d), self.seeds, dim, dtype=torch.float64)
         for t in range(self.steps + 1):
             angle = turn * t + phase
             w = w.clone()
-            w[..., 0], w[..., 1] = RADIUS * angle.cos(), RADIUS * angle.sin()
+            w[..., 0] = RADIUS * angle.cos()
+            w[..., 1] = RADIUS * angle.sin()
             yield w
 
 
 def errors(problem: Problem, course: Course, every: int = 8) -> Array:
-    """The mean of (u_i - g_i(w))^2 over blocks and the second half of the run (L, S)."""
+    """Return the mean of (u_i - g_i(w))^2 over blocks and the second half of the run (L, S)."""
     path = course.path(problem.d)
     w = next(path)
     rows = Rows(course.trackers, (len(course.d), course.seeds, problem.m), problem.inner(w))
     draws = problem.draws(range(course.seeds), course.b1, course.b2)
     others = problem.draws(range(course.seeds), course.b1, course.b2, purpose=1)
-    total, count = torch.zeros(w.shape[:2], dtype=torch.float64), 0
+    total = torch.zeros(w.shape[:2], dtype=torch.float64)
+    count = 0
     reference = w
     for t, now in enumerate(path, 1):
         draw = next(draws)
+        second = draw
+        if course.other:
+            second = next(others)._replace(blocks=draw.blocks)
         if course.period is not None and (t - 1) % course.period == 0:
             reference = now
-        second = next(others)._replace(blocks=draw.blocks) if course.other else draw
         c, decay = rows.rule(t, course.b1)
         place = rows.place(draw.blocks)
         u = rows.u.gather(2, place)
-        seen = Values(
-            u,
-            problem.probe(now, draw),
-            None if c.previous is None else problem.probe(w, second),
-            None if c.reference is None else problem.probe(reference, draw),
-            None if c.full is None else problem.inner(reference).gather(2, place),
-            None if c.jvp is None else problem.along(now, draw, now - w),
-        )
+        seen = Values(u, problem.probe(now, draw))
+        if c.previous is not None:
+            seen = replace(seen, previous=problem.probe(w, second))
+        if c.reference is not None:
+            seen = replace(seen, reference=problem.probe(reference, draw))
+        if c.full is not None:
+            seen = replace(seen, full=problem.inner(reference).gather(2, place))
+        if c.jvp is not None:
+            seen = replace(seen, jvp=problem.along(now, draw, now - w))
         rows.write(place, u, combine(c, seen), decay, keep=False)
         w = now
         if 2 * t > course.steps and t % every == 0:
@@ -122,33 +128,41 @@ def errors(problem: Problem, course: Course, every: int = 8) -> Array:
 def grid_errors(
     makers: Mapping[str, Maker], problem: Problem, plan: Plan, steps: int, *, other: bool = False
 ) -> dict[str, Array]:
-    """The error for every tracker, step length and beta: name -> (D, betas, S)."""
-    grid = [(make, d, beta) for make in makers.values() for d in plan.d for beta in plan.beta(steps)]
+    """Return the error for every tracker, step length and beta: name -> (D, betas, S)."""
+    trackers = []
+    lengths = []
+    for make, d, beta in itertools.product(makers.values(), plan.d, plan.beta(steps)):
+        trackers.append(make(beta))
+        lengths.append(d)
     period = problem.m * problem.n or None
-    course = Course([make(b) for make, _, b in grid], [d for _, d, _ in grid], plan.seeds, steps,
-                    period=period, other=other)  # fmt: skip
+    course = Course(trackers, lengths, plan.seeds, steps, period=period, other=other)
     shape = (len(makers), len(plan.d), plan.betas, plan.seeds)
     return dict(zip(makers, errors(problem, course).reshape(shape), strict=True))
 
 
 def smallest(error: Array) -> fit.Values:
-    """Seeds -> the error averaged over them and minimised over beta, one value a step length."""
+    """Return a function of seeds: the error averaged over them, at the best beta for each step length."""
     return lambda seeds: np.asarray(error[:, :, seeds].mean(-1).min(1))
 
 
 def run(quick: bool, seeds: int) -> Outcome:
     """Measure the slopes."""
-    plan = Plan(steps=6_000, finite_steps=4_000, shortest=1e-3, lengths=4, betas=8) if quick else Plan()
-    plan = Plan(**{**asdict(plan), "seeds": seeds})
+    plan = Plan(seeds=seeds)
+    if quick:
+        plan = replace(plan, steps=6_000, finite_steps=4_000, shortest=1e-3, lengths=4, betas=8)
     found = grid_errors(ONLINE, curved(plan.m), plan, plan.steps)
     found |= grid_errors(FINITE, curved(plan.m, n=plan.n), plan, plan.finite_steps)
     outcome = Outcome(settings=asdict(plan))
+    quantity = "error against d"
+    labels = ("step length d", "mean squared error, best beta")
     for name, error in found.items():
-        betas = plan.beta(plan.finite_steps if name in FINITE else plan.steps)
-        for d, of_d in zip(plan.d, error, strict=True):
-            for beta, of_beta in zip(betas, of_d, strict=True):
-                outcome.log(name, d, of_beta, f"beta={beta:.6g}")
-        labels = ("step length d", "mean squared error, best beta")
-        outcome.add(fit.measure("tracking", name, "error against d", plan.d, smallest(error), seeds,
-                                CLAIMS[name], labels=labels))  # fmt: skip
+        steps = plan.steps
+        if name in FINITE:
+            steps = plan.finite_steps
+        for d, errors_at_d in zip(plan.d, error, strict=True):
+            for beta, row in zip(plan.beta(steps), errors_at_d, strict=True):
+                outcome.log(name, d, row, f"beta={beta:.6g}")
+        outcome.add(
+            fit.measure("tracking", name, quantity, plan.d, smallest(error), seeds, CLAIMS[name], labels=labels)
+        )
     return outcome

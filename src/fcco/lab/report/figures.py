@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
@@ -44,68 +45,88 @@ SETTINGS = {
 
 
 def style(position: int) -> tuple[str, Any]:
-    """Colour and dashes of the group with this number."""
+    """Return colour and dashes of the group with this number."""
     return COLORS[position % len(COLORS)], DASHES[position % len(DASHES)]
 
 
 def figures_of(curves: Curves) -> Iterator[tuple[Metric, Axis]]:
-    """What is drawn: every listed metric against the samples, the objective against every axis."""
-    for metric in (metric for metric in METRICS if metric.listed):
+    """Yield what is drawn: every listed metric against the samples, and the objective against every axis."""
+    for metric in METRICS:
+        if not metric.listed:
+            continue
+        found = [one for one in curves.get(metric.key, []) if one is not None]
         for axis in AXES:
-            found = [one for one in curves.get(metric.key, []) if one is not None]
-            if (axis.key == "samples" or metric.key == "objective") and any(
-                np.isfinite(one.x[axis.key]).any() for one in found
-            ):
+            wanted = axis.key == "samples" or metric.key == "objective"
+            if wanted and any(np.isfinite(one.x[axis.key]).any() for one in found):
                 yield metric, axis
 
 
 def write_figures(groups: Sequence[Group], curves: Curves, stem: Path, note: str) -> list[Path]:
-    """STEM-METRIC-AXIS.png and .pdf; returns their paths."""
+    """Write STEM-METRIC-AXIS.png and .pdf for every figure, and return their paths."""
     matplotlib = require("matplotlib", "the figures of a report")
     paths = []
     with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name in a script the font lacks
         for metric, axis in figures_of(curves):
             figure = draw(groups, curves[metric.key], metric, axis, note)
-            for ending, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None})):
-                path = stem.with_name(f"{stem.name}-{metric.key.replace('_', '-')}-{axis.key}.{ending}")
-                figure.savefig(path, metadata=metadata)
-                figure.set_layout_engine("none")  # laid out once; the second file keeps it
-                paths.append(path)
+            name = f"{stem.name}-{metric.key.replace('_', '-')}-{axis.key}"
+            png = stem.with_name(f"{name}.png")
+            pdf = stem.with_name(f"{name}.pdf")
+            figure.savefig(png, metadata={"Software": None})
+            figure.set_layout_engine("none")  # laid out once; the second file keeps it
+            figure.savefig(pdf, metadata={"CreationDate": None})
+            paths += [png, pdf]
     return paths
 
 
 def draw(groups: Sequence[Group], curves: Sequence[Curve | None], metric: Metric, axis: Axis, note: str) -> Any:
-    """One figure: one panel per problem, one legend for all."""
+    """Return one figure, with a panel per problem and one legend for all."""
     problems = list(dict.fromkeys(group.problem for group in groups))
     labels = list(dict.fromkeys(group.label for group in groups))
     columns = min(3, len(problems))
-    rows = -(-len(problems) // columns)
-    legend_columns = max(1, min(len(labels), int(columns * 245 / (31 + 4.2 * max(map(len, labels))))))
-    height = 2.0 * rows + 0.16 * -(-len(labels) // legend_columns) + 0.3
-    figure = require("matplotlib.figure", "the figures of a report").Figure(
-        figsize=(COLUMN if columns == 1 else 2.35 * columns, height), layout="constrained"
-    )
+    rows = math.ceil(len(problems) / columns)
+    legend_columns = _legend_columns(labels, columns)
+    legend_rows = math.ceil(len(labels) / legend_columns)
+    width = COLUMN
+    if columns > 1:
+        width = 2.35 * columns
+    height = 2.0 * rows + 0.16 * legend_rows + 0.3
+
+    module = require("matplotlib.figure", "the figures of a report")
+    figure = module.Figure(figsize=(width, height), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     handles: dict[str, Any] = {}
     for panel, problem in zip(panels, problems, strict=False):
-        shown = [(g, c) for g, c in zip(groups, curves, strict=True) if g.problem == problem and c is not None]
+        shown = []
+        for group, one in zip(groups, curves, strict=True):
+            if group.problem == problem and one is not None:
+                shown.append((group, one))
         handles |= _panel(panel, shown, labels, metric, axis)
-        panel.set_title(plain(problem) if len(problems) > 1 else "")
+        if len(problems) > 1:
+            panel.set_title(plain(problem))
     for panel in panels[::columns]:
         panel.set_ylabel(metric.label)
     for panel in panels[len(problems) :]:
         panel.set_visible(False)
     figure.legend(handles.values(), map(plain, handles), loc="outside upper center", ncols=legend_columns)
     if note:
-        figure.supxlabel("\n".join(textwrap.wrap(plain(note), 75 * columns)), fontsize=6, color="0.35")
+        lines = textwrap.wrap(plain(note), 75 * columns)
+        figure.supxlabel("\n".join(lines), fontsize=6, color="0.35")
     return figure
+
+
+def _legend_columns(labels: Sequence[str], columns: int) -> int:
+    """Return how many labels fit beside each other above this many panels."""
+    longest = max(len(label) for label in labels)
+    points = 31 + 4.2 * longest  # of a line and its label, in points
+    fitting = int(columns * 245 / points)
+    return max(1, min(len(labels), fitting))
 
 
 def _panel(
     panel: Any, shown: Sequence[tuple[Group, Curve]], labels: list[str], metric: Metric, axis: Axis
 ) -> dict[str, Any]:
-    """Draw the groups of one problem; returns the line of each label."""
+    """Draw the groups of one problem, and return the line of each label."""
     handles = {}
     log = wide([one for _, one in shown])
     for group, one in shown:
@@ -117,14 +138,25 @@ def _panel(
         if log:  # an axis without zero
             low = np.maximum(low, one.mean / 10)
         panel.fill_between(x, low, one.mean + sd, color=color, alpha=0.18, linewidth=0)
-    panel.set_yscale("log" if log else "linear")
     panel.set_xlabel(axis.label)
+    if log:
+        panel.set_yscale("log")
     if axis.key != "seconds":
-        panel.xaxis.set_major_formatter(require("matplotlib.ticker", "the figures of a report").EngFormatter(sep=""))
+        ticker = require("matplotlib.ticker", "the figures of a report")
+        panel.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
     return handles
 
 
 def plain(text: str) -> str:
-    """A name without meaning to matplotlib: no mathematics, no line breaks, not hidden by an underscore."""
-    text = " ".join("".join(c if c.isprintable() else " " for c in text).split()).replace("$", r"\$")
-    return f"\u200b{text}" if text.startswith("_") else text
+    """Return a name that matplotlib shows as it is: no mathematics, no line breaks, not hidden by an underscore."""
+    characters = []
+    for character in text:
+        if character.isprintable():
+            characters.append(character)
+        else:
+            characters.append(" ")
+    words = "".join(characters).split()
+    shown = " ".join(words).replace("$", r"\$")
+    if shown.startswith("_"):
+        shown = f"\u200b{shown}"  # matplotlib leaves labels with a leading underscore out of the legend
+    return shown

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 from .runs import Run, natural
@@ -36,100 +37,139 @@ class Group:
 
     @property
     def full(self) -> tuple[Run, ...]:
-        """The sound runs that came as far as the furthest of them; the final values are theirs. None may be sound."""
+        """The runs that did not fail and came as far as the furthest of them; the final values are theirs."""
         sound = [run for run in self.runs if run.tone != "bad"]
-        furthest = max((run.last_step for run in sound), default=0.0)
+        if not sound:
+            return ()
+        furthest = max(run.last_step for run in sound)
         return tuple(run for run in sound if run.last_step == furthest)
 
 
 def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
-    """The groups of the runs that have an evaluation, in natural order of problem and label.
+    """Group the runs that have an evaluation; the groups come in natural order of problem and label.
 
     Args:
         runs: the runs.
         by: names of the configuration that tell groups apart; none: all but the seed and where the run lies.
     """
+    _check_names(by, runs)
     usable = [run for run in runs if run.length]
-    unknown = [name for name in by if not any(name in run.config for run in runs)]
-    if unknown:
-        raise ValueError(f"by names {unknown[0]!r}, which no configuration has")
-    parts = [name for name in PROBLEM if name not in by]
+    problem_names = [name for name in PROBLEM if name not in by]
     members: dict[tuple[str, str], list[Run]] = {}
+    rivals: dict[str, list[Run]] = {}  # all runs of a problem
     for run in usable:
-        chosen = {name: run.config.get(name) for name in by} if by else _identity(run)
-        members.setdefault((_text(run, parts), json.dumps(chosen, sort_keys=True, default=str)), []).append(run)
-    shown = _differing(parts, [run for run in usable if run.config])
+        problem = _text(run, problem_names)
+        members.setdefault((problem, _identity(run, by)), []).append(run)
+        rivals.setdefault(problem, []).append(run)
+
+    # A title names only what differs between the problems; where nothing does, it names everything.
+    configured = [run for run in usable if run.config]
+    title_names = _differing(problem_names, configured) or problem_names
+    unnamed = UNNAMED
+    if len(members) == 1:
+        unnamed = ""
     groups = []
     for (problem, _), together in members.items():
-        rivals = [other for (name, _), others in members.items() if name == problem for other in others]
-        name = _text(together[0], shown or parts) or ("" if len(members) == 1 else UNNAMED)
-        groups.append(
-            Group(_label(together, rivals, parts, by), name, tuple(together), shared(r.config for r in together))
-        )
-    return sorted(
-        _distinct(groups), key=lambda group: (group.problem == UNNAMED, natural(group.problem), natural(group.label))
-    )
+        label = _label(together[0], rivals[problem], problem_names, by)
+        title = _text(together[0], title_names) or unnamed
+        config = shared([run.config for run in together])
+        groups.append(Group(label, title, tuple(together), config))
+    return sorted(_distinct(groups), key=_order)
 
 
-def _identity(run: Run) -> dict[str, Any]:
-    """What must agree within a group; a run without a configuration stands alone."""
-    if not run.config:
-        return {"run": run.name}
-    return {name: value for name, value in run.config.items() if name not in NOT_COMPARED}
+def _check_names(by: Sequence[str], runs: Sequence[Run]) -> None:
+    for name in by:
+        if not any(name in run.config for run in runs):
+            raise ValueError(f"by names {name!r}, which no configuration has")
+
+
+def _identity(run: Run, by: Sequence[str]) -> str:
+    """Return what must agree within a group, as a text; a run without a configuration stands alone."""
+    chosen: dict[str, Any] = {}
+    if by:
+        for name in by:
+            chosen[name] = run.config.get(name)
+    elif not run.config:
+        chosen["run"] = run.name
+    else:
+        for name, value in run.config.items():
+            if name not in NOT_COMPARED:
+                chosen[name] = value
+    return json.dumps(chosen, sort_keys=True, default=str)
+
+
+def _order(group: Group) -> tuple[bool, list[tuple[float, str]], list[tuple[float, str]]]:
+    """Return the sorting key of a group; the unnamed problem comes last."""
+    return group.problem == UNNAMED, natural(group.problem), natural(group.label)
 
 
 def _text(run: Run, names: Iterable[str]) -> str:
-    return " · ".join(show(run.config[name]) for name in names if run.config.get(name) is not None)
+    values = [run.config.get(name) for name in names]
+    return " · ".join(show(value) for value in values if value is not None)
 
 
-def _label(together: Sequence[Run], rivals: Sequence[Run], parts: Sequence[str], by: Sequence[str]) -> str:
-    """The method, then what tells this group from the others of the same method."""
-    run = together[0]
+def _label(run: Run, rivals: Sequence[Run], problem_names: Sequence[str], by: Sequence[str]) -> str:
+    """Return the method, then what tells the group of this run from the others of the same method."""
     method = run.config.get("method")
     if method is None and not by:
         return run.name
-    same = [other for other in rivals if other.config.get("method") == method]
-    candidates = set(by or {name for other in same for name in other.config} - NOT_COMPARED - set(parts)) - {"method"}
-    names = sorted(_differing(candidates, same), key=natural)
-    parts = [f"{name}={show(run.config.get(name))}" for name in names]
+    same_method = [rival for rival in rivals if rival.config.get("method") == method]
+    candidates = set(by)
+    if not by:
+        for rival in same_method:
+            candidates.update(rival.config)
+        candidates -= NOT_COMPARED.union(problem_names)
+    candidates.discard("method")
+
+    words = []
     if method is not None and (not by or "method" in by):
-        parts.insert(0, show(method))
-    return " ".join(parts) or "all runs"
+        words.append(show(method))
+    for name in sorted(_differing(candidates, same_method), key=natural):
+        words.append(f"{name}={show(run.config.get(name))}")
+    return " ".join(words) or "all runs"
 
 
 def _distinct(groups: Sequence[Group]) -> list[Group]:
-    """The groups with a number after a label that comes twice in one problem."""
-    count: dict[tuple[str, str], int] = {}
+    """Return the groups, with a number after a label that comes twice in one problem."""
+    count: Counter[tuple[str, str]] = Counter()
     result = []
     for group in groups:
         key = (group.problem, group.label)
-        count[key] = count.get(key, 0) + 1
-        label = group.label if count[key] == 1 else f"{group.label} ({count[key]})"
-        result.append(Group(label, group.problem, group.runs, group.config))
+        count[key] += 1
+        if count[key] > 1:
+            group = replace(group, label=f"{group.label} ({count[key]})")
+        result.append(group)
     return result
 
 
 def _differing(names: Iterable[str], runs: Sequence[Run]) -> list[str]:
-    """Those of `names` that do not have one value in all runs, in the given order where it has one."""
-    return [name for name in names if len({show(run.config.get(name)) for run in runs}) > 1]
+    """Return those of `names` that do not have the same value in all runs, in the order given."""
+    differing = []
+    for name in names:
+        values = {show(run.config.get(name)) for run in runs}
+        if len(values) > 1:
+            differing.append(name)
+    return differing
 
 
-def shared(configs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """What all configurations agree on.
+def shared(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what all configurations agree on.
 
     >>> shared([{"lr": 0.1, "seed": 0}, {"lr": 0.1, "seed": 1}])
     {'lr': 0.1}
     """
-    first, *others = [dict(config) for config in configs] or [{}]
-    return {
-        name: value
-        for name, value in first.items()
-        if all(name in other and show(other[name]) == show(value) for other in others)
-    }
+    if not configs:
+        return {}
+    agreed = {}
+    for name, value in configs[0].items():
+        text = show(value)
+        if all(name in config and show(config[name]) == text for config in configs):
+            agreed[name] = value
+    return agreed
 
 
 def show(value: object) -> str:
-    """A configuration's value as a reader wants it: no quotes, no trailing digits.
+    """Return a configuration's value as text for a reader, without quotes or trailing digits.
 
     >>> show(0.1), show(None), show([1, 2]), show("sox")
     ('0.1', 'none', '[1, 2]', 'sox')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 from .columns import AXES, METRICS
 
 FILES = ("config.json", "environment.json", "metrics.jsonl", "status.json")
-COLUMNS = tuple(dict.fromkeys([part for axis in AXES for part in axis.parts] + [metric.key for metric in METRICS]))
+_AXIS_COLUMNS = itertools.chain.from_iterable(axis.parts for axis in AXES)
+COLUMNS = tuple(dict.fromkeys([*_AXIS_COLUMNS, *(metric.key for metric in METRICS)]))
 GOOD = {"complete", "completed", "done", "finished", "ok", "success"}
 BAD = {"broken", "crashed", "diverged", "error", "failed", "killed"}
 
@@ -54,7 +56,9 @@ class Run:
     @property
     def last_step(self) -> float:
         """The step of the last evaluation; -1 where there is none."""
-        return float(self.columns["step"][-1]) if self.length else -1.0
+        if not self.length:
+            return -1.0
+        return float(self.columns["step"][-1])
 
     @property
     def tone(self) -> str:
@@ -67,24 +71,30 @@ class Run:
         return "open"
 
     def axis(self, key: str) -> NDArray[np.float64]:
-        """(T,) an x axis: the sum of its columns, those that are missing left out; nan where all are."""
-        parts = np.stack([self.columns[part] for axis in AXES if axis.key == key for part in axis.parts])
+        """Return an x axis, (T,): the sum of its columns without the missing ones; nan where all are missing."""
+        axis = next(axis for axis in AXES if axis.key == key)
+        parts = np.stack([self.columns[part] for part in axis.parts])
         known = np.isfinite(parts)
-        return np.where(known.any(0), np.where(known, parts, 0.0).sum(0), np.nan)
+        total = np.where(known, parts, 0.0).sum(0)
+        return np.where(known.any(0), total, np.nan)
 
 
 def natural(text: str) -> list[tuple[float, str]]:
-    """A sorting key that puts run-2 before run-10, and 0.01 before 0.1.
+    """Return a sorting key that puts run-2 before run-10, and 0.01 before 0.1.
 
     >>> sorted(["run-10", "run-2", "lr=0.1", "lr=0.01"], key=natural)
     ['lr=0.01', 'lr=0.1', 'run-2', 'run-10']
     """
-    parts = re.split(r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)", text.lower())
-    return [(float(part), "") if position % 2 else (math.inf, part) for position, part in enumerate(parts)]
+    parts = re.split(r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)", text.lower())  # text, number, text, ...
+    key = [(math.inf, parts[0])]
+    for number, words in zip(parts[1::2], parts[2::2], strict=True):
+        key.append((float(number), ""))
+        key.append((math.inf, words))
+    return key
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
-    """Every run in or below `paths`, each once, in natural order.
+    """Read every run in or below `paths`, each once, in natural order.
 
     Raises:
         ValueError: a path is not a folder, or there is no run.
@@ -92,16 +102,22 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
     for path in paths:
         if not path.is_dir():
             raise ValueError(f"runs must be folders, got {str(path)!r}")
-    folders = sorted({found for path in paths for found in find_runs(path)}, key=lambda p: natural(str(p)))
-    if not folders:
+    found: set[Path] = set()
+    for path in paths:
+        found.update(find_runs(path))
+    if not found:
         places = ", ".join(repr(str(path)) for path in paths) or "an empty list"
         raise ValueError(f"no run in {places}: a run is a folder with {', '.join(FILES)}")
+    folders = sorted(found, key=lambda folder: natural(str(folder)))
     root = Path(os.path.commonpath([folder.parent for folder in folders]))
     return [read_run(folder, folder.relative_to(root).as_posix()) for folder in folders]
 
 
 def find_runs(path: Path) -> list[Path]:
-    """Folders with a metrics.jsonl; where there is none in or below, any other file of a run makes a broken run."""
+    """Return the folders in or below `path` that hold a metrics.jsonl.
+
+    Where there is none, a folder with any other file of a run counts as a broken run.
+    """
     return _find(path.resolve(), set())
 
 
@@ -111,7 +127,9 @@ def _find(path: Path, seen: set[Path]) -> list[Path]:
     seen.add(path)
     if _has(path, "metrics.jsonl"):
         return [path]
-    below = [found for folder in _subfolders(path) for found in _find(folder.resolve(), seen)]
+    below = []
+    for folder in _subfolders(path):
+        below += _find(folder.resolve(), seen)
     if not below and any(_has(path, name) for name in FILES):
         return [path]
     return below
@@ -129,18 +147,19 @@ def _subfolders(path: Path) -> list[Path]:
 
 
 def read_run(folder: Path, name: str) -> Run:
-    """What could be read of one folder."""
+    """Read what can be read of one folder."""
     notes: list[str] = []
     config = flatten(_read_object(folder / "config.json", notes))
     environment = flatten(_read_object(folder / "environment.json", notes))
     status = _read_object(folder / "status.json", notes)
     columns = _read_metrics(folder / "metrics.jsonl", notes)
-    word, message = (str(status.get(key) or "") for key in ("status", "message"))
-    return Run(name, config, environment, word or "unknown", message, columns, notes)
+    word = str(status.get("status") or "unknown")
+    message = str(status.get("message") or "")
+    return Run(name, config, environment, word, message, columns, notes)
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested dictionaries as one, names joined by dots.
+    """Return nested dictionaries as one, with names joined by dots.
 
     >>> flatten({"lr": 0.1, "loader": {"workers": 2}})
     {'lr': 0.1, 'loader.workers': 2}
@@ -185,46 +204,71 @@ def _parse(text: str) -> object:
 
 
 def _read_metrics(path: Path, notes: list[str]) -> dict[str, NDArray[np.float64]]:
-    """The evaluations by column; of a step that comes twice (a resumed run) the later one counts."""
+    """Return the evaluations by column; of a step that comes twice (a resumed run) the later one counts."""
     text = _read_text(path, notes)
-    rows: dict[float, list[float]] = {}
-    damaged: list[str] = []
-    lines = [(number, line) for number, line in enumerate((text or "").split("\n"), start=1) if line.strip()]
-    for number, line in lines:
-        value = _parse(line)
-        step = _number(value.get("step")) if isinstance(value, dict) else math.nan
-        if not isinstance(value, dict) or not math.isfinite(step):
-            damaged.append(str(number))
-            continue
-        rows[step] = [_number(value.get(name)) for name in COLUMNS]
-    notes += _damage(path.name, damaged, lines[-1][0] if lines else 0)
-    if text is not None and not rows:
-        notes.append(f"{path.name} has no evaluation")
-    table = np.array([rows[step] for step in sorted(rows)], dtype=np.float64).reshape(-1, len(COLUMNS))  # (T, columns)
-    columns = {name: table[:, position] for position, name in enumerate(COLUMNS)}
+    rows: dict[float, dict[str, float]] = {}
+    if text is not None:
+        rows = _read_rows(text, path.name, notes)
+        if not rows:
+            notes.append(f"{path.name} has no evaluation")
+    steps = sorted(rows)
+    columns = {}
+    for name in COLUMNS:
+        columns[name] = np.array([rows[step][name] for step in steps], dtype=np.float64)  # (T,)
     notes += _lost_values(columns)
     return columns
 
 
+def _read_rows(text: str, name: str, notes: list[str]) -> dict[float, dict[str, float]]:
+    """Return the evaluations by step; a line that is not one becomes a note."""
+    rows: dict[float, dict[str, float]] = {}
+    damaged: list[int] = []
+    last = 0
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        last = number
+        row = _parse_row(line)
+        if row is None:
+            damaged.append(number)
+        else:
+            rows[row["step"]] = row
+    notes += _damage(name, damaged, last)
+    return rows
+
+
+def _parse_row(line: str) -> dict[str, float] | None:
+    """Return the columns of one evaluation; None where the line is no JSON object with a step."""
+    value = _parse(line)
+    if not isinstance(value, dict):
+        return None
+    row = {name: _number(value.get(name)) for name in COLUMNS}
+    if not math.isfinite(row["step"]):
+        return None
+    return row
+
+
 def _lost_values(columns: dict[str, NDArray[np.float64]]) -> list[str]:
-    """Set what should have been measured and is null to inf; a sentence for each metric that is not finite."""
+    """Set what should have been measured and is null to inf; return a sentence for each metric that is not finite."""
     found = []
     for metric in METRICS:
         column = columns[metric.key]
         if not metric.sparse and np.isfinite(column).any():
             column[np.isnan(column)] = np.inf
-        if np.isinf(column).any():
-            found.append(f"{metric.key} is not finite at step {columns['step'][np.isinf(column)][0]:g}")
+        lost = np.isinf(column)
+        if lost.any():
+            first = columns["step"][lost][0]
+            found.append(f"{metric.key} is not finite at step {first:g}")
     return found
 
 
-def _damage(name: str, damaged: list[str], last: int) -> list[str]:
-    """Sentences for the lines that are no evaluation: a cut last line is what a killed run leaves."""
+def _damage(name: str, damaged: list[int], last: int) -> list[str]:
+    """Return sentences for the lines that are no evaluation: a cut last line is what a killed run leaves."""
     sentences = []
-    if str(last) in damaged:
+    if last in damaged:
         sentences.append(f"the last line of {name} ({last}) is cut off and left out")
-    others = [number for number in damaged if number != str(last)]
-    shown = ", ".join(others[:5])
+    others = [number for number in damaged if number != last]
+    shown = ", ".join(map(str, others[:5]))
     if len(others) > 5:
         shown += ", ..."
     if others:
@@ -233,10 +277,13 @@ def _damage(name: str, damaged: list[str], last: int) -> list[str]:
 
 
 def _number(value: object) -> float:
-    """A finite float; nan for null and whatever is no number; inf for the NaN and Infinity of a diverged run."""
+    """Return a finite float; nan for null and other non-numbers; inf for the NaN and Infinity of a diverged run."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return math.nan
     try:
-        return float(value) if math.isfinite(value) else math.inf
-    except OverflowError:
+        number = float(value)
+    except OverflowError:  # an integer beyond the largest float
         return math.inf
+    if not math.isfinite(number):
+        return math.inf
+    return number

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -65,73 +65,117 @@ class Final:
 
 
 def finals(groups: Sequence[Group], metric: Metric) -> list[Final | None]:
-    """One per group of a problem, compared with the best; None where no run ended with a finite value."""
+    """Return the final values of each group of a problem, each compared with the best group.
+
+    A group is None where no run ended with a finite value.
+    """
     rows = [summary(final_values(group, metric.key)) for group in groups]
-    means = [row.mean for row in rows if row is not None]
-    if not means:
+    measured = {position: row for position, row in enumerate(rows) if row is not None}
+    if not measured:
         return rows
-    top = min(means) if metric.lower else max(means)
-    best = next(position for position, row in enumerate(rows) if row is not None and row.mean == top)
-    champion = rows[best]
-    assert champion is not None
-    others = [position for position, row in enumerate(rows) if row is not None and position != best]
-    tests = [compare(row.values, champion.values) for row in map(rows.__getitem__, others) if row is not None]
-    corrected = zip(holm([test.welch for test in tests]), holm([test.permutation for test in tests]), strict=True)
-    result: list[Final | None] = list(rows)
-    result[best] = replace(champion, best=True)
-    for position, test, (p, q) in zip(others, tests, corrected, strict=True):
-        row = rows[position]
-        assert row is not None
-        result[position] = replace(row, against=replace(test, welch_holm=p, permutation_holm=q))
-    return result
+    best = _position_of_best(measured, metric)
+    others = [position for position in measured if position != best]
+    comparisons = _compare_all([measured[position].values for position in others], measured[best].values)
+    rows[best] = replace(measured[best], best=True)
+    for position, comparison in zip(others, comparisons, strict=True):
+        rows[position] = replace(measured[position], against=comparison)
+    return rows
+
+
+def _position_of_best(rows: Mapping[int, Final], metric: Metric) -> int:
+    """Return the position of the best mean; of equal ones the first."""
+    means = {position: row.mean for position, row in rows.items()}
+    if metric.lower:
+        return min(means, key=means.__getitem__)
+    return max(means, key=means.__getitem__)
+
+
+def _compare_all(others: Sequence[Sequence[float]], best: Sequence[float]) -> list[Comparison]:
+    """Compare each group's values with the best group's, corrected for how many comparisons there are."""
+    comparisons = [compare(values, best) for values in others]
+    welch_holm = holm([comparison.welch for comparison in comparisons])
+    permutation_holm = holm([comparison.permutation for comparison in comparisons])
+    corrected = []
+    for comparison, p_welch, p_permutation in zip(comparisons, welch_holm, permutation_holm, strict=True):
+        corrected.append(replace(comparison, welch_holm=p_welch, permutation_holm=p_permutation))
+    return corrected
 
 
 def final_values(group: Group, metric: str) -> tuple[float, ...]:
-    """The last value of each run that was trained as far as the group's furthest.
+    """Return the last value of each run that was trained as far as the group's furthest.
 
-    A metric that is measured at some evaluations only counts at the last of these; one that was measured and is
-    no longer finite (the run diverged) does not count.
+    For a metric that is measured at some evaluations only, this is the last of these; a run whose last value is
+    not finite (it diverged) does not count.
     """
-    last = (run.columns[metric][~np.isnan(run.columns[metric])][-1:] for run in group.full)
-    return tuple(float(value[0]) for value in last if value.size and np.isfinite(value[0]))
+    values = []
+    for run in group.full:
+        column = run.columns[metric]
+        measured = column[~np.isnan(column)]
+        if measured.size and np.isfinite(measured[-1]):
+            values.append(float(measured[-1]))
+    return tuple(values)
 
 
 def summary(values: Sequence[float]) -> Final | None:
-    """Mean and standard deviation."""
+    """Return mean and standard deviation of the values; None where there are no values."""
     if not values:
         return None
-    sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return Final(tuple(values), float(np.mean(values)), sd)
+    mean = float(np.mean(values))
+    sd = None
+    if len(values) > 1:
+        sd = float(np.std(values, ddof=1))
+    return Final(tuple(values), mean, sd)
 
 
 def compare(values: Sequence[float], best: Sequence[float]) -> Comparison:
-    """Welch's t-test and a permutation test of the difference in means; the permutations are all where they are few."""
+    """Compare two groups by Welch's t-test and by a permutation test of the difference in means.
+
+    The permutation test goes through every permutation where there are few, and draws some where there are many.
+    """
     difference = float(np.mean(values) - np.mean(best))
     exact = math.comb(len(values) + len(best), len(best)) <= RESAMPLES
-    if min(len(values), len(best)) < 2 or (_constant(values) and _constant(best)):
+    too_few = min(len(values), len(best)) < 2
+    if too_few or (_constant(values) and _constant(best)):
         return Comparison(difference, None, None, None, None, exact)
     p, margin = welch(values, best)
+    resamples: float = RESAMPLES
+    if exact:
+        resamples = np.inf
     stats = require("scipy.stats", "significance in a report")
     permutation = stats.permutation_test(
         (values, best),
         lambda x, y, axis: np.mean(x, axis=axis) - np.mean(y, axis=axis),
         vectorized=True,
-        n_resamples=np.inf if exact else RESAMPLES,
-        rng=np.random.default_rng(0),
+        n_resamples=resamples,
+        rng=np.random.default_rng(0),  # the same runs give the same page
     )
-    return Comparison(difference, difference - margin, difference + margin, p, float(permutation.pvalue), exact)
+    return Comparison(
+        difference=difference,
+        low=difference - margin,
+        high=difference + margin,
+        welch=p,
+        permutation=float(permutation.pvalue),
+        exact=exact,
+    )
 
 
 def welch(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """(p, half the width of the 95 % confidence interval) of Welch's t-test; one of the two must have a spread."""
+    """Welch's t-test of the difference in means; at least one of the two groups must have a spread.
+
+    Returns:
+        p, and half the width of the 95 % confidence interval of the difference.
+    """
     t = require("scipy.stats", "significance in a report").t
-    parts = [float(np.var(values, ddof=1)) / len(values) for values in (first, second)]
-    error = math.sqrt(sum(parts))
-    freedom = sum(parts) ** 2 / sum(
-        part**2 / (len(values) - 1) for part, values in zip(parts, (first, second), strict=True)
-    )
-    statistic = float(np.mean(first) - np.mean(second)) / error
-    return float(2 * t.sf(abs(statistic), freedom)), float(t.ppf(1 - LEVEL / 2, freedom)) * error
+    difference = float(np.mean(first) - np.mean(second))
+    variance_first = float(np.var(first, ddof=1)) / len(first)
+    variance_second = float(np.var(second, ddof=1)) / len(second)
+    variance = variance_first + variance_second
+    error = math.sqrt(variance)
+    # the Welch-Satterthwaite equation
+    freedom = variance**2 / (variance_first**2 / (len(first) - 1) + variance_second**2 / (len(second) - 1))
+    p = float(2 * t.sf(abs(difference / error), freedom))
+    margin = float(t.ppf(1 - LEVEL / 2, freedom)) * error
+    return p, margin
 
 
 def _constant(values: Sequence[float]) -> bool:
@@ -139,7 +183,7 @@ def _constant(values: Sequence[float]) -> bool:
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:
-    """Holm's step-down correction; undefined values are no part of the family.
+    """Return the p-values after Holm's step-down correction; None stays None and does not count as a test.
 
     >>> holm([0.01, 0.04, 0.03, None])
     [0.03, 0.06, 0.06, None]
@@ -148,6 +192,7 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
     result: list[float | None] = [None] * len(p)
     largest = 0.0
     for rank, (value, position) in enumerate(order):
-        largest = max(largest, min(1.0, (len(order) - rank) * value))
+        adjusted = min(1.0, (len(order) - rank) * value)
+        largest = max(largest, adjusted)  # a larger p stays the larger one after the correction
         result[position] = largest
     return result

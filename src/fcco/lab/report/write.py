@@ -50,7 +50,9 @@ def write_report(
     groups = group_runs(found, by)
     curves = draw_curves(groups)
     page = render(build(found, groups, curves, title, note))
-    path = Path(out) if Path(out).suffix.lower() in (".html", ".htm") else Path(out) / "report.html"
+    path = Path(out)
+    if path.suffix.lower() not in (".html", ".htm"):
+        path = path / "report.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     _write(path, page)
     write_figures(groups, curves, path.with_suffix(""), note)
@@ -58,7 +60,11 @@ def write_report(
 
 
 def render(data: dict[str, Any]) -> str:
-    """The page. Only its own style and script may run, by their hashes; names arrive as JSON and are set as text."""
+    """Return the page as HTML.
+
+    The policy lets the page's own style and script run, by their hashes, and nothing else. Names arrive as JSON
+    and are set as text.
+    """
     style = "\n".join(_asset(name) for name in STYLES)
     script = '"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in SCRIPTS) + "\n})();\n"
     parts = {
@@ -69,12 +75,14 @@ def render(data: dict[str, Any]) -> str:
         "script": script,
     }
     first, *rest = _asset("page.html").split("@@")  # text, name, text, name, ..., text
-    pairs = zip(rest[::2], rest[1::2], strict=True)
-    return first + "".join(parts[name] + text for name, text in pairs)
+    page = first
+    for name, text in zip(rest[::2], rest[1::2], strict=True):
+        page += parts[name] + text
+    return page
 
 
 def embed(data: object) -> str:
-    """JSON that is safe inside a script element: no <, > or & is left in it.
+    """Return JSON that is safe inside a script element: no <, > or & is left in it.
 
     >>> embed("</script>")
     '"\\\\u003c/script\\\\u003e"'
@@ -88,9 +96,10 @@ def _asset(name: str) -> str:
 
 
 def _digest(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    digest = hashlib.sha256(text.encode()).digest()
+    return "sha256-" + base64.b64encode(digest).decode()
 
 
 def _write(path: Path, text: str) -> None:
-    """All or nothing: a full disk leaves the page that was there."""
+    """Write the page all or nothing: a full disk leaves the page that was there."""
     replace_file(path, lambda file: file.write(text.encode("utf-8", errors="replace")))
