@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.helpers.numbers import Table, cells, decimals, numbers, prose, read, rounds, tables, value
+from tests.helpers.page_numbers import Table, cells, decimals, numbers, prose, read, rounds, tables, value
 from tests.helpers.pages import DOCS, pages
 
 ROOT = DOCS.parent

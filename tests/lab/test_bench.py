@@ -295,4 +295,4 @@ def test_operations_of_a_method_stand_under_its_functions() -> None:
     batches = iter(solver.loader(blocks=4, samples=6, steps_per_epoch=10))
     found = operations_by_caller(lambda: solver.step(next(batches)))
     assert OUTSIDE not in found
-    assert found["solver._gradients:all_finite"] > 0
+    assert found["solver._gradients:_joined"] > 0
