@@ -146,7 +146,7 @@ def as_bytes(rows, draw):
 
 
 def flipped(content, draw, gadget):
-    content = bytearray(content)
+    content = bytearray(content or b"?")
     for _ in range(draw.randrange(1, 6)):
         content[draw.randrange(len(content))] = draw.randrange(256)
     return bytes(content)
@@ -155,7 +155,7 @@ def flipped(content, draw, gadget):
 BYTE_CHANGES = {
     "as it is": lambda content, draw, gadget: content,
     "flipped": flipped,
-    "cut": lambda content, draw, gadget: content[: draw.randrange(len(content))],
+    "cut": lambda content, draw, gadget: content[: draw.randrange(len(content) + 1)],
     "byte order mark": lambda content, draw, gadget: b"\xef\xbb\xbf" + content,
     "sixteen bits": lambda content, draw, gadget: content.decode("utf-8", "ignore").encode("utf-16"),
     "an open quote": lambda content, draw, gadget: content + b'"open,1,u,0',
