@@ -77,6 +77,22 @@ def test_a_writer_that_fails_leaves_the_old_file_and_nothing_else(error, tmp_pat
     assert names(tmp_path) == ["file"]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_what_is_no_file_is_left_alone(tmp_path):
+    """A device in /dev, where root may write, would be gone."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    link = tmp_path / "link"
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        with pytest.raises(OSError, match="pipe is a device, a pipe or a socket, in whose place no file can be"):
+            replace_file(path, lambda file: file.write(b"new"))
+    assert pipe.is_fifo()
+    with pytest.raises(OSError, match="is a folder, in whose place"):
+        replace_file(tmp_path, lambda file: file.write(b"new"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]
+
+
 def test_file_and_folder_are_flushed(tmp_path, monkeypatch):
     flushed = []
     fsync = os.fsync

@@ -1,5 +1,7 @@
 """States of something else, or of parts of something else: refused by name, and nothing changed by them."""
 
+import copy
+
 import pytest
 import torch
 
@@ -97,6 +99,17 @@ def without(state, name):
     return {key: value for key, value in state.items() if key != name}
 
 
+def cut(change):
+    """A state whose optimizer's part was changed by hand."""
+
+    def made(state):
+        state = copy.deepcopy(state)
+        change(state["optimizer"])
+        return state
+
+    return made
+
+
 STATES = {
     "nothing": (lambda state: {}, "version None"),
     "no z": (lambda state: state | {"state": without(state["state"], "z")}, "lacks z"),
@@ -108,6 +121,34 @@ STATES = {
     "z of other shapes": (lambda state: changed(state, z=state["state"]["z"][::-1]), "z has tensors"),
     "earlier weights of other shapes": (swapped, "previous has tensors"),
     "another version": (lambda state: state | {"version": 1}, "version 1, .*version 2"),
+    "no rate": (cut(lambda state: state["param_groups"][0].pop("lr")), "a number as lr, got None"),
+    "a word as rate": (cut(lambda state: state["param_groups"][0].update(lr="x")), "a number as lr, got 'x'"),
+    "an entry without a part": (
+        cut(lambda state: state["state"][0].pop("exp_avg")),
+        "exp_avg between parameters 0 and",
+    ),
+    "a number for a part": (cut(lambda state: state["state"][0].update(exp_avg=3)), "exp_avg between parameters 0 and"),
+    "a part of another shape": (
+        cut(lambda state: state["state"][0].update(exp_avg=torch.zeros(17))),
+        r"exp_avg of shape \(17,\) for parameter 0",
+    ),
+    "an entry that is none": (
+        cut(lambda state: state["state"].update({0: 3})),
+        "must hold a dict for parameter 0, got 3",
+    ),
+    "an entry of nothing": (cut(lambda state: state["state"].update({99: {}})), "entries of no parameter: 99"),
+    "no entry": (cut(lambda state: state["state"].pop(0)), "lacks its entry for parameter 0"),
+    "no numbers": (cut(lambda state: state["param_groups"][0].pop("betas")), "numbers as betas, got None"),
+    "no list": (cut(lambda state: state["param_groups"][0].update(params=3)), "a list of params in every group"),
+    "gradients of other shapes": (lambda state: state | {"gradients": [torch.zeros(1)]}, "gradients do not fit"),
+    "random of a word": (lambda state: state | {"random": "x"}, "random must be a list"),
+    "steps that are none": (lambda state: changed(state, t="x"), "t must be a whole number >= 0, got 'x'"),
+    "fewer than no steps": (lambda state: changed(state, t=-5), "t must be a whole number >= 0, got -5"),
+    "no steps": (lambda state: changed(state, t=None), "t must be a whole number >= 0, got None"),
+    "no engine": (lambda state: changed(state, engine=None), "lacks engine"),
+    "of no constants": (lambda state: state | {"of": state["of"] | {"constants": None}}, "which constants"),
+    "no entries": (cut(lambda state: state.pop("state")), "optimizer must have state and param_groups"),
+    "no groups": (cut(lambda state: state.update(param_groups=None)), "optimizer must have state and param_groups"),
     "of nothing": (lambda state: state | {"of": None}, "does not say what it is of"),
 }
 

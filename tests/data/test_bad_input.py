@@ -128,6 +128,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "two of both classes": (lambda: Loader(points(TARGETS), 2, 2), "samples must be at least 3"),
     "too many blocks": (lambda: Loader(tasks(), 4, 2), "blocks must be at most 3, the number of blocks, got 4"),
     "no blocks": (lambda: Loader(tasks(), 0, 2), "blocks must be >= 1"),
+    "no values": (lambda: Examples(X.to("meta")), "x must have values, got a tensor on the device meta"),
     "a lone positive": (lambda: Loader(points(), 1, 2), "blocks must be at least 2"),
     "a block alone": (lambda: Loader(ExampleBlocks(Examples(X)), 1, 0), "blocks must be at least 2"),
     "one example": (lambda: ExampleBlocks(Examples(X[:1])), "at least two examples"),

@@ -1,6 +1,7 @@
 """Five thousand damaged checkpoints, seeded: refused in one sentence, or the very state that was saved."""
 
 import random
+import sys
 
 import pytest
 import torch
@@ -50,7 +51,7 @@ DAMAGES = (flip, cut, drop, insert, clear, move)
 
 
 @pytest.mark.slow
-def test_nothing_is_loaded_that_was_not_saved(tmp_path):
+def test_nothing_is_loaded_that_was_not_saved(tmp_path, capsys):
     torch.set_num_threads(1)
     path = tmp_path / "run.pt"
     fcco.save(path, **Run(seed=1).steps(3).parts)
@@ -71,5 +72,7 @@ def test_nothing_is_loaded_that_was_not_saved(tmp_path):
         else:
             same += 1
             assert difference(expected, found) is None, f"trial {trial}, {damage.__name__}"
+    with capsys.disabled():
+        sys.stdout.write(f"\ndamaged checkpoints: {refused} refused, {same} the very state that was saved\n")
     assert refused + same == TRIALS
     assert refused > TRIALS // 2  # the others hit padding, or changed nothing

@@ -364,6 +364,8 @@ def checked(objective, made):
     if math.isnan(found) and not finite(objective.data.source.take(torch.arange(objective.data.num_examples))):
         return  # what is not finite in x shows in F
     wanted = literal.value(objective)
+    if math.isinf(wanted) and found == wanted and made.t > 0:
+        raise fcco.NonFiniteError("the run has diverged: F is infinite, by plain loops too", [])
     assert close(objective, found, wanted), f"F is {found}, by hand {wanted}"
 
 

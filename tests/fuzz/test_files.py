@@ -85,23 +85,25 @@ def good_rows(draw):
 
 
 def cell(rows, draw):
-    rows[draw.randrange(1, len(rows))][draw.randrange(4)] = draw.choice(HOSTILE_WORDS)
+    row = draw.choice(rows[1:] or rows)
+    row[draw.randrange(len(row))] = draw.choice(HOSTILE_WORDS)
 
 
 def column(rows, draw):
     place = draw.randrange(3)
     word = draw.choice(HOSTILE_WORDS)
     for row in rows[1:]:
-        row[place] = word
+        if len(row) > place:
+            row[place] = word
 
 
 def header(rows, draw):
-    rows[0][draw.randrange(4)] = draw.choice([*HOSTILE_WORDS, "a", "y", "b"])
+    rows[0][draw.randrange(len(rows[0]))] = draw.choice([*HOSTILE_WORDS, "a", "y", "b"])
 
 
 def shorter(rows, draw):
     row = rows[draw.randrange(len(rows))]
-    if row:
+    if len(row) > 1:
         row.pop(draw.randrange(len(row)))
 
 
@@ -144,7 +146,7 @@ def as_bytes(rows, draw):
 
 
 def flipped(content, draw, gadget):
-    content = bytearray(content)
+    content = bytearray(content or b"?")
     for _ in range(draw.randrange(1, 6)):
         content[draw.randrange(len(content))] = draw.randrange(256)
     return bytes(content)
@@ -153,7 +155,7 @@ def flipped(content, draw, gadget):
 BYTE_CHANGES = {
     "as it is": lambda content, draw, gadget: content,
     "flipped": flipped,
-    "cut": lambda content, draw, gadget: content[: draw.randrange(len(content))],
+    "cut": lambda content, draw, gadget: content[: draw.randrange(len(content) + 1)],
     "byte order mark": lambda content, draw, gadget: b"\xef\xbb\xbf" + content,
     "sixteen bits": lambda content, draw, gadget: content.decode("utf-8", "ignore").encode("utf-16"),
     "an open quote": lambda content, draw, gadget: content + b'"open,1,u,0',
@@ -169,7 +171,8 @@ def write_table(path, draw, gadget):
     """A hostile table; the path it was given in the end."""
     rows = good_rows(draw)
     for _ in range(draw.randrange(3)):
-        draw.choice(ROW_CHANGES)(rows, draw)
+        if rows:  # few() may have left none
+            draw.choice(ROW_CHANGES)(rows, draw)
     change = draw.choice(["as it is"] * 8 + list(BYTE_CHANGES))
     content = BYTE_CHANGES[change](as_bytes(rows, draw), draw, gadget)
     form = draw.choice([".csv"] * 8 + [".csv.gz", ".parquet", ".npz"])

@@ -26,6 +26,38 @@ def test_nan_in_x_names_the_row_of_the_data():
         solver.step(batch)
 
 
+def test_nan_in_x_names_the_row_in_a_full_pass_too():
+    x = torch.randn(20, 3)
+    x[7, 1] = torch.nan
+    with pytest.raises(fcco.NonFiniteError, match=r"full_pass gave a g .* x is not finite in row 7 of the data$"):
+        solver_over(x).diagnose()
+    solver = solver_over(x, fcco.msvr_v3())
+    with pytest.raises(fcco.NonFiniteError, match=r"full_pass gave .* x is not finite in row 7 of the data$"):
+        solver.step(next(iter(solver.loader(blocks=2, samples=4))))
+
+
+def test_nan_in_one_of_two_views_names_the_row():
+    first = torch.randn(20, 3)
+    second = first.clone()
+    second[7, 1] = torch.nan
+    data = fcco.data.Examples((first, second))
+    objective = fcco.objectives.GlobalContrastive(torch.nn.Linear(3, 2), data)
+    solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.1), fcco.sox())
+    batch = next(iter(solver.loader(blocks=20, samples=20)))  # everybody
+    with pytest.raises(fcco.NonFiniteError, match=r"x is not finite in row 7 of the data$"):
+        solver.step(batch)
+
+
+def test_nan_in_x_that_shows_in_the_gradient_names_the_row():
+    x = torch.randn(20, 3)
+    x[7, 1] = torch.nan
+    objective = fcco.objectives.NCA(torch.nn.Linear(3, 2), fcco.data.Examples(x, torch.arange(20) % 2))
+    solver = fcco.Solver(objective, torch.optim.SGD(objective.parameters(), lr=0.1), fcco.sox())
+    batch = next(iter(solver.loader(blocks=20, samples=20)))
+    with pytest.raises(fcco.NonFiniteError, match=r"x is not finite in row 7 of the data$"):
+        solver.step(batch)
+
+
 def test_an_error_of_inner_passes_through_with_a_note():
     w = torch.nn.Parameter(torch.ones(3))
     f = fcco.objective(lambda i, x: (x @ w).mean(1, keepdim=True), lambda i, u: u.sum(1), num_blocks=4, parameters=[w])

@@ -28,11 +28,17 @@ def replace_file(path: str | os.PathLike[str], write: Callable[[IO[bytes]], obje
     ``path`` is a link, the file that it leads to is replaced, and the link stays.
 
     Raises:
-        OSError: where the disk refuses; nothing is left beside the old file then.
+        OSError: where the disk refuses, or where something is there that is no file (whoever may write into /dev could
+            replace a device); nothing is left beside the old file then.
     """
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(f"no folder {target.parent} to write {target.name} into")
+    if target.exists() and not target.is_file():
+        kind = "device, a pipe or a socket"
+        if target.is_dir():
+            kind = "folder"
+        raise OSError(f"{target} is a {kind}, in whose place no file can be written")
     _remove_stale(target)
     aside = target.with_name(f"{target.name}.{secrets.token_hex(8)}{_SUFFIX}")
     try:

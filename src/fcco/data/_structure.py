@@ -44,6 +44,8 @@ class Structure(ABC):
         self.source = source_of(x, inputs=inputs)
         self.num_examples = self.source.size
         self.device = self.source.device
+        if self.device.type == "meta":
+            raise ValueError("x must have values, got a tensor on the device meta")
         if self.num_examples == 0:
             raise ValueError("x must hold at least one example, got none")
         self.weight = weights(weight, self.num_examples, self.device)

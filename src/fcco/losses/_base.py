@@ -211,6 +211,8 @@ class Loss(nn.Module):
 
     def _outputs(self, scores: Any) -> Tensor:
         outputs = self.objective.outputs(scores)
+        if outputs.is_complex():
+            raise TypeError(f"scores must be real numbers, got {outputs.dtype}")
         if outputs.dim() == 0:
             raise ValueError(f"scores must have one row per example, shape (K, ...), got {tuple(outputs.shape)}")
         if outputs.device != self.steps.device:

@@ -320,6 +320,8 @@ def checked_weight(name: str, given: Tensor | None, size: int) -> Tensor | None:
     """Weights (size,) in double precision, none of them negative, some of them above 0; None stays None."""
     if given is None:
         return None
+    if torch.is_complex(torch.as_tensor(given)):
+        raise TypeError(f"{name} must hold real numbers, got {torch.as_tensor(given).dtype}")
     weight = torch.as_tensor(given).double()  # (size,)
     if weight.shape != (size,):
         raise ValueError(f"{name} must have shape ({size},), got {tuple(weight.shape)}")

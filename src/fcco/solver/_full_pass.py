@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fcco.data import Batch
+from fcco.solver._bad_rows import bad_rows, told
 from fcco.solver._blocks import BlockTable
 from fcco.solver._evaluator import Evaluator
 from fcco.solver._gradients import NonFiniteError, all_finite, clear, gradients, name_blocks
@@ -90,12 +91,16 @@ class AllData:
             u: (owned, dim) where the gradient was taken; None: g alone is to blame.
         """
         wrong = self._geometry.names(~torch.isfinite(g).all(1))
+        rows: set[int] = set()
+        for _, data in self._batches():
+            rows |= bad_rows(data)
         if wrong:
-            raise NonFiniteError(f"full_pass gave a g that is not finite for {name_blocks(wrong)}", wrong)
+            raise NonFiniteError(f"full_pass gave a g that is not finite for {name_blocks(wrong)}{told(rows)}", wrong)
         if u is not None:
             wrong = self._blame(u)
         if wrong:
-            raise NonFiniteError(f"full_pass gave a gradient that is not finite among {name_blocks(wrong)}", wrong)
+            blocks = name_blocks(wrong)
+            raise NonFiniteError(f"full_pass gave a gradient that is not finite among {blocks}{told(rows)}", wrong)
         elsewhere = "in its sum over all blocks"
         if self._geometry.world > 1:
             elsewhere = "on another rank"

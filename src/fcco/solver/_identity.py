@@ -47,7 +47,9 @@ def check_identity(mine: dict[str, Any], theirs: Any) -> None:
     for name, value in mine.items():
         if name not in ("constants", "data") and theirs.get(name) != value:
             raise ValueError(f"the state is of {name} {theirs.get(name)!r}, this solver has {value!r}")
-    constants = theirs.get("constants", {})
+    constants = theirs.get("constants")
+    if not isinstance(constants, dict):
+        raise ValueError("the state does not say which constants its objective has")
     for name, value in mine["constants"].items():
         if constants.get(name) != value:
             got = constants.get(name)

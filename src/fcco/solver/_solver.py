@@ -37,6 +37,7 @@ from fcco.solver._full_pass import FullPass
 from fcco.solver._gradients import NonFiniteError, gradients
 from fcco.solver._identity import check_identity, identity
 from fcco.solver._meeting import nonfinite_everywhere
+from fcco.solver._optimizer_state import check_optimizer_state
 from fcco.solver._program import Works
 from fcco.solver._report import Counts, Diagnosis, Oracle, Report, report_of
 from fcco.solver._reservoir import Reservoir
@@ -727,10 +728,18 @@ class Solver:
         check_module_state(self.objective, state["objective"])
         check_record(self.state, state["state"], place)
         self._engine.check_state(state["state"]["engine"])
-        groups = [len(group["params"]) for group in state["optimizer"]["param_groups"]]
-        mine = [len(group["params"]) for group in self.optimizer.param_groups]
-        if groups != mine:
-            raise ValueError(f"the state's optimizer has parameter groups of sizes {groups}, this one of {mine}")
+        check_optimizer_state(self.optimizer, state["optimizer"], self.parameters)
+        self._check_rest(state)
+
+    def _check_rest(self, state: dict[str, Any]) -> None:
+        grads = state["gradients"]
+        if grads is not None:
+            wanted = [tuple(p.shape) for p in self.parameters]
+            if not isinstance(grads, list) or [tuple(getattr(z, "shape", ())) for z in grads] != wanted:
+                raise ValueError(f"the state's gradients do not fit this solver's parameters, of shapes {wanted}")
+        random = state["random"]
+        if not isinstance(random, list) or not all(isinstance(part, dict) for part in random):
+            raise ValueError("the state's random must be a list of the ranks' random states")
 
     def _identity(self) -> dict[str, Any]:
         return identity(self.objective, self.method, self.optimizer, self.keep)

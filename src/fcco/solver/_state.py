@@ -333,8 +333,11 @@ def check_record(record: Any, state: Any, place: Placement, where: str = "the st
         reason = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(unknown)}, which is unknown here"
         raise ValueError(f"{where} is not one of this {type(record).__name__}: it {reason}")
     for slot in slots:
-        if state[slot.name] is not None:
-            _check(getattr(record, slot.name), state[slot.name], slot, place)
+        mine = getattr(record, slot.name)
+        if slot.name == "engine" and state[slot.name] is None:
+            raise ValueError(f"{where} lacks {slot.name}")
+        if state[slot.name] is not None or _is_count(mine, slot):
+            _check(mine, state[slot.name], slot, place)
 
 
 def _check(value: Any, state: Any, slot: _Slot, place: Placement) -> None:
@@ -351,10 +354,17 @@ def _check(value: Any, state: Any, slot: _Slot, place: Placement) -> None:
         _check_rows(value, state, place, name)
     elif layout is Layout.MODULE:
         check_module_state(place.module, state, name)
+    elif _is_count(value, slot):
+        if not isinstance(state, int) or isinstance(state, bool) or state < 0:
+            raise ValueError(f"the state's {name} must be a whole number >= 0, got {state!r}")
     elif layout is Layout.SAME and isinstance(value, Tensor):
         shape = tuple(torch.as_tensor(state).shape)
         if shape != tuple(value.shape):
             raise ValueError(f"the state's {name} has shape {shape}, this solver's {tuple(value.shape)}")
+
+
+def _is_count(value: Any, slot: _Slot) -> bool:
+    return slot.layout is Layout.SAME and isinstance(value, int) and not isinstance(value, bool)
 
 
 def _check_rows(value: Tensor | None, state: Tensor, place: Placement, name: str) -> None:

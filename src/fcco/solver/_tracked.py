@@ -10,7 +10,6 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from fcco._support import checks
 from fcco._support.sharded import copies
 from fcco.data import Batch, Loader
 from fcco.data._pending import PendingBatch
@@ -18,13 +17,14 @@ from fcco.methods._box import Box, Boxed, Drawn, Point
 from fcco.methods.estimators import Sarah, Weights
 from fcco.methods.trackers import MSVR, Coefficients, Values
 from fcco.objectives._base import OverData
+from fcco.solver._bad_rows import bad_rows, told
 from fcco.solver._blocks import BlockTable
 from fcco.solver._chunks import make_pieces
 from fcco.solver._diagnose import exact_figures
 from fcco.solver._draw import Draw
 from fcco.solver._engine import Engine, Parts, Probed, Renewal, Request, register_engine
 from fcco.solver._full_pass import FullPass, looks_unweighted
-from fcco.solver._gradients import NonFiniteError, finite_rows, name_blocks
+from fcco.solver._gradients import NonFiniteError, name_blocks
 from fcco.solver._reference import Reference, make_reference, steps_per_epoch
 from fcco.solver._report import Diagnosis, Oracle
 from fcco.solver._state import Layout, saved
@@ -238,12 +238,12 @@ class TrackedBlocks(Engine):
     def _blame(self, request: Request, draw: Draw) -> NonFiniteError:
         self._check_blocks(request)
         bad = draw.index[~draw.finite].tolist()
+        cause = told(bad_rows(draw.data))
         if bad:
-            cause = _bad_examples(draw.data)
             return NonFiniteError(f"g, f or u is not finite for {name_blocks(bad)}{cause}", bad)
         bad = draw.blame()
         if bad:
-            return NonFiniteError(f"the gradient is not finite for {name_blocks(bad)}", bad)
+            return NonFiniteError(f"the gradient is not finite for {name_blocks(bad)}{cause}", bad)
         if self.state.table.geometry.world > 1:
             return NonFiniteError("g, f, u or the gradient is not finite on another rank, or in the sum over ranks", [])
         blocks = draw.index.tolist()
@@ -396,17 +396,6 @@ class TrackedBlocks(Engine):
         if chosen is None:
             raise ValueError("diagnose needs a full_pass, here or in the Solver; got None")
         return exact_figures(self._evaluator, self.state.table, chosen, z, gradient)
-
-
-def _bad_examples(data: tuple[Any, ...]) -> str:
-    """Whose x is not finite, for an error message: one bad example spoils every block that it is compared with."""
-    batch = data[0] if data else None
-    if not isinstance(batch, Batch) or not isinstance(batch.x, Tensor) or not batch.x.is_floating_point():
-        return ""
-    bad = batch.id[~finite_rows([batch.x])].unique().tolist()
-    if not bad:
-        return ""
-    return f": x is not finite in row {checks.some(bad)} of the data"
 
 
 def _is_on_host(request: Request) -> bool:
