@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import fcco
-from fcco.fitting import FitResult, Recipe, Setting
+from fcco.fitting import FitResult, Goal, Recipe, Setting
 
 TINY = Recipe(epochs=1, least_examples=1, checks=2, plain=(Setting("plain", 1e-2, 0.1),))
 
@@ -77,6 +79,15 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "no event": (lambda: fit(net(), (x, x[:, 0].exp(), y * 0), "concordance"), "event must be 1 for some subject"),
     "class 3 of 3": (lambda: fit(net(3), (x, QUERY % 3 + 1, y), "worst_group"), r"y must be 0 \.\.\. 2 for a model"),
     "3 classes, 1 score": (lambda: fit(net(), (x, QUERY % 3, y), "worst_group"), r"y must be 0 \.\.\. 1 for a model"),
+    "one class": (lambda: fit(net(), (x, y * 0)), "y must have positives and negatives, got 0 alone in 60 rows"),
+    "one class each": (lambda: fit(net(2), (x, torch.stack([y * 0, y * 0 + 1], 1))), "none of 2 labels has both"),
+    "no label": (lambda: fit(net(), (x, y * torch.nan)), "got missing values alone in 60 rows"),
+    "-1 is no label": (lambda: fit(net(), (x, torch.where(QUERY == 0, -1, y))), r"the 3 classes -1, 0, 1 \(a missing"),
+    "a short name": (lambda: fit(net(), (x, y), "ap"), "got 'ap': did you mean 'average_precision'"),
+    "capitals": (lambda: fit(net(), (x, y), "AUROC"), "got 'AUROC': did you mean 'roc_auc'"),
+    "a slip": (lambda: fit(net(), (x, y), "averge precison"), "did you mean 'average_precision'"),
+    "with its k": (lambda: fit(net(), (x, y), "NDCG@10"), "got 'NDCG@10': did you mean 'ndcg'"),
+    "no metric": (lambda: fit(net(), (x, y), "f1"), "concordance, worst_group, got 'f1'$"),
     "class numbers": (lambda: fit(net(3), (x, torch.tensor([0, 7, 10**10]).repeat(20))), "number them 0, 1,"),
 }  # fmt: skip
 
@@ -101,6 +112,30 @@ def test_hashes_are_queries_and_groups() -> None:
 
 
 # ------------------------------------------------------------------ the result
+
+
+@pytest.mark.parametrize(("metric", "data", "why"), [
+    ("roc_auc", (x, y * 0), "no label has both positives and negatives"),
+    ("ndcg", (x, QUERY, y * 0), "no query has a relevant item"),
+    ("concordance", (x, y * 0 + 1, y * 0 + 1), "no two subjects can be compared"),
+])  # fmt: skip
+def test_a_metric_that_is_not_defined_is_told(result: FitResult, metric: str, data: Any, why: str) -> None:
+    other = replace(result, goal=Goal(metric))
+    with pytest.warns(UserWarning, match=f"is not defined, and NaN: {why}"):
+        value, _ = other.evaluate(data)
+    assert np.isnan(value)
+
+
+def test_a_result_is_shown_in_a_line_or_two(result: FitResult) -> None:
+    assert len(repr(result)) < 300
+    assert repr(result).startswith("FitResult(metric='roc_auc', value=")
+
+
+@pytest.mark.parametrize("name", ["MLflow", "WandB"])
+def test_loggers_that_are_not_installed_say_how(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name.lower(), None)
+    with pytest.raises(ImportError, match=rf"fcco\.fitting\.{name} needs .*: pip install 'fcco\[{name.lower()}\]'"):
+        getattr(fcco.fitting, name)()
 
 
 def test_scores_of_what_is_not_finite_are_refused(result: FitResult) -> None:

@@ -71,7 +71,7 @@ def test_a_finished_fit_is_not_trained_again(tmp_path: Path) -> None:
     ("change", "words"),
     [
         ({"metric": "roc_auc"}, "another metric"),
-        ({"seed": 1}, "another"),
+        ({"seed": 1}, "another seed: 0, here 1"),
         ({"batch_size": 16}, "another batch_size"),
         ({"recipe": Recipe(epochs=4, least_examples=1, checks=6, plain=PLAIN)}, "another recipe"),
     ],

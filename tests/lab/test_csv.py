@@ -91,3 +91,9 @@ def test_the_nearest_column_is_named(name: str, tmp_path: Path) -> None:
     table = read(tmp_path / "t.csv", f"age,{name}\n1,0\n2,1\n")
     with pytest.raises(DataError, match=rf"target 'died' is no column of t\.csv, .* \(did you mean '{name}'\?\)"):
         table.named("target", ["died"])
+
+
+def test_names_with_commas_between_them_are_told_apart(tmp_path: Path) -> None:
+    table = read(tmp_path / "t.csv", "id,age,y\n1,2,0\n2,3,1\n")
+    with pytest.raises(DataError, match=r"drop 'id,age' is no column of .*: separate the names by spaces, id age"):
+        table.named("drop", ["id,age"])

@@ -332,6 +332,7 @@ def test_what_a_table_lacks_is_one_sentence(
     (["--target", "y", "--query", "b", "--group", "b"], "cannot both be given"),
     (["--target", "y", "--metric", "concordance"], "needs --time and --event"),
     (["--target", "y", "--query", "b", "--metric", "roc_auc"], "with --query it is ndcg"),
+    (["--target", "y", "--metric", "pauc"], "got 'pauc': did you mean 'partial_auc'"),
     (["--target", "y", "--positive", "7"], "no class '7'"),
     (["--target", "y", "--drop", "nothing"], "'nothing' is no column"),
     (["--target", "y", "--model", "linear"], "column 'b' holds words"),

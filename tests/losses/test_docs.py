@@ -27,6 +27,13 @@ def test_every_example_runs(tmp_path, monkeypatch):
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
     pl.Trainer(max_epochs=1, enable_checkpointing=False, **quiet).fit(ranker)
     assert ranker.loss.steps > 0
+    trainer = names["trainer"]
+    looks = [row for row in trainer.state.log_history if "eval_ap" in row]
+    assert len(looks) >= 2
+    assert all("eval_loss" not in row for row in looks)
+    assert trainer.state.best_metric == max(row["eval_ap"] for row in looks)
+    best, loaded = trainer.model.state_dict(), names["bert"].state_dict()
+    assert all(torch.equal(best[name], value) for name, value in loaded.items())
 
 
 def test_the_table_names_every_loss():

@@ -59,6 +59,17 @@ def test_calibration_by_an_isotonic_function():
     assert (np.diff(probability[np.argsort(decision)]) >= 0.0).all()
 
 
+@pytest.mark.parametrize(("metric", "words"), [
+    ("ndcg", "got 'ndcg': QueryRanker is for it"),
+    ("concordance", "got 'concordance': CoxRegressor is for it"),
+    ("auroc", "got 'auroc': did you mean 'roc_auc'"),
+])  # fmt: skip
+def test_metrics_that_are_not_for_labels(metric, words):
+    X, y = points()
+    with pytest.raises(ValueError, match=words):
+        quick(metric=metric).fit(X, y)
+
+
 @pytest.mark.parametrize("metric", ["roc_auc", "partial_auc", "two_way_partial_auc"])
 def test_other_metrics(metric):
     X, y = points()

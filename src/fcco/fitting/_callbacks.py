@@ -77,8 +77,10 @@ class TensorBoard:
     """
 
     def __init__(self, folder: str) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ImportError("fcco.fitting.TensorBoard needs tensorboard: pip install tensorboard") from error
         self._make: Any = SummaryWriter
         self._folder = folder
         self._writers: dict[str, Any] = {}
@@ -99,8 +101,10 @@ class MLflow:
     """Logs every check into the active MLflow run."""
 
     def __init__(self) -> None:
-        import mlflow
-
+        try:
+            import mlflow
+        except ImportError as error:
+            raise ImportError("fcco.fitting.MLflow needs mlflow: pip install 'fcco[mlflow]'") from error
         self._mlflow: Any = mlflow
 
     def __call__(self, progress: Progress) -> None:
@@ -113,8 +117,10 @@ class WandB:
     """Logs every check into the active Weights & Biases run."""
 
     def __init__(self) -> None:
-        import wandb
-
+        try:
+            import wandb
+        except ImportError as error:
+            raise ImportError("fcco.fitting.WandB needs wandb: pip install 'fcco[wandb]'") from error
         self._wandb: Any = wandb
 
     def __call__(self, progress: Progress) -> None:

@@ -46,6 +46,7 @@ class Reading:
 def parts_of(data: Any, validation: Any, goal: Goal, seed: int) -> tuple[Structure, Structure | None]:
     """The training and the validation part."""
     whole = as_structure(data, goal)
+    _check_labelled(whole)
     if validation is None:
         return whole, None
     if isinstance(validation, (int, float)) and not isinstance(validation, bool):
@@ -192,6 +193,19 @@ def _check_parts(train: Structure, valid: Structure) -> None:
             )
 
 
+def _check_labelled(whole: Structure) -> None:
+    """Refuse labels of which none has two sides: no part of such data has."""
+    if not isinstance(whole, Points) or bool(_has_both(whole).any()):
+        return
+    found = set(whole.y[whole.y.isfinite()].tolist())
+    what = f"none of {whole.num_tasks} labels has both"
+    if len(found) == 0:
+        what = "missing values alone"
+    elif len(found) == 1:
+        what = f"{found.pop():g} alone"
+    raise ValueError(f"y must have positives and negatives, got {what} in {whole.num_examples} rows")
+
+
 def _has_both(data: Points) -> Tensor:
     """(T,) bool: which labels have positives and negatives."""
     y = data.y
@@ -219,6 +233,8 @@ def check_shape(shape: tuple[int, ...], rows: int, data: Structure) -> None:
     hint = ""
     if columns == 1 and shape == (rows, 2):
         hint = ": two classes need one score, of the positive one"
+    elif isinstance(data, Points) and data.classes is not None:
+        hint = f": y has the {columns} classes {checks.some(list(data.classes))} (a missing label is NaN)"
     raise ValueError(
         f"the model must return one score per example and label, shape {wanted} for {rows} examples, got {shape}{hint}"
     )

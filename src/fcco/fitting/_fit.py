@@ -284,11 +284,11 @@ def _identity(problem: Problem, model: nn.Module) -> dict[str, Any]:
     return {
         "metric": problem.goal.describe(),
         "recipe": repr(asdict(problem.recipe)),
+        "seed": problem.seed,  # before the data, which it splits
         "training data": _fingerprint(problem.train),
         "validation data": None if problem.valid is None else _fingerprint(problem.valid),
         "batch_size": problem.batch_size,
         "precision": problem.precision,
-        "seed": problem.seed,
         "backbone": sorted(problem.backbone),
         "backbone_lr": problem.backbone_lr,
         "model": digest(model.state_dict().values()),

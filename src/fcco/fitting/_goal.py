@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from typing import final
 
@@ -23,7 +24,36 @@ METRICS = (
     "worst_group",
 )
 
+#: What the metrics are called elsewhere: they have one name here, and an error tells it.
+_ELSEWHERE = {
+    "ap": "average_precision",
+    "auprc": "average_precision",
+    "aucpr": "average_precision",
+    "prauc": "average_precision",
+    "map": "average_precision",
+    "auc": "roc_auc",
+    "auroc": "roc_auc",
+    "pauc": "partial_auc",
+    "tpauc": "two_way_partial_auc",
+    "cindex": "concordance",
+    "worstgroupaccuracy": "worst_group",
+}
+
 _NEEDS: dict[str, type[Structure]] = {"ndcg": Queries, "concordance": RiskSets, "worst_group": Groups}
+
+
+def meant(metric: object) -> str:
+    """': did you mean ...?', or nothing where no metric is near.
+
+    Args:
+        metric: an unknown name.
+    """
+    letters = "".join(letter for letter in str(metric).lower() if letter.isalpha())
+    names = {name.replace("_", ""): name for name in METRICS} | _ELSEWHERE
+    close = difflib.get_close_matches(letters, list(names), 1)
+    if not close:
+        return ""
+    return f": did you mean {names[close[0]]!r}?"
 
 
 @final
@@ -50,7 +80,7 @@ class Goal:
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
-            raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {self.metric!r}")
+            raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {self.metric!r}{meant(self.metric)}")
         for name in ("max_fpr", "min_tpr"):
             if not 0.0 < checks.number(name, getattr(self, name)) < 1.0:
                 raise ValueError(f"{name} must be in (0, 1), got {getattr(self, name)}")
@@ -78,6 +108,21 @@ class Goal:
             raise TypeError(
                 f"metric={self.metric!r} needs fcco.data.{wanted.__name__}, got fcco.data.{type(data).__name__}"
             )
+
+    def undefined(self, data: Structure) -> str:
+        """Why the metric is NaN on data where it is.
+
+        Args:
+            data: of the metric.
+        """
+        what = "no group has an example that counts"
+        if isinstance(data, Labelled):
+            what = "no label has both positives and negatives"
+        elif isinstance(data, Queries):
+            what = "no query has a relevant item"
+        elif isinstance(data, RiskSets):
+            what = "no two subjects can be compared"
+        return f"{self.describe()} of these data is not defined, and NaN: {what}"
 
     def value(self, scores: Tensor, data: Structure) -> float:
         """The metric of scores (N,) or (N, T) on the data.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
+import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, final
@@ -53,18 +55,18 @@ class FitResult:
         labels: how the training labels were read; :meth:`evaluate` and :meth:`calibrate` read others alike.
     """
 
-    model: nn.Module
+    model: nn.Module = field(repr=False)
     metric: str
     value: float
     interval: tuple[float, float]
     plain_value: float
     chosen: str
     setting: str
-    trials: list[dict[str, Any]]
-    history: list[dict[str, Any]]
+    trials: list[dict[str, Any]] = field(repr=False)
+    history: list[dict[str, Any]] = field(repr=False)
     examples: int
     precision: str = "fp32"
-    goal: Goal | None = None
+    goal: Goal | None = field(default=None, repr=False)
     validation: Structure | None = field(default=None, repr=False)
     calibration: Calibration | None = field(default=None, repr=False)
     plain_weights: Weights = field(default_factory=dict, repr=False)
@@ -132,7 +134,10 @@ class FitResult:
             raise RuntimeError("this result does not know its metric")
         structure = as_structure(data, self.goal, self.labels)
         outputs = self._scored(structure)
-        return self.goal.value(outputs, structure), self.goal.interval(outputs, structure, seed=seed)
+        value = self.goal.value(outputs, structure)
+        if math.isnan(value):
+            warnings.warn(self.goal.undefined(structure), stacklevel=2)
+        return value, self.goal.interval(outputs, structure, seed=seed)
 
     def _scored(self, data: Structure) -> Tensor:
         """What the model says of data whose labels are like those in training."""

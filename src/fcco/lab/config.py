@@ -222,11 +222,13 @@ def check(config: TrainConfig) -> TrainConfig:
 
 def check_fit(config: FitConfig) -> FitConfig:
     """Return the same configuration, once every name is known and every number is in range."""
+    from fcco.fitting._goal import meant
     from fcco.lab.models import NAMES as MODELS
 
     _check_sizes(config)
-    if config.metric is not None:
-        pick("metric", config.metric, METRICS)
+    if config.metric is not None and config.metric not in METRICS:
+        known = ", ".join(METRICS)
+        raise LabError(f"--metric must be one of {known}, got {config.metric!r}{meant(config.metric)}")
     if config.model is not None:
         pick("model", config.model, MODELS)
     _share("validation", config.validation)

@@ -19,6 +19,11 @@ from fcco.sklearn._targets import counted, fewest_of_a_class, indicator, label_a
 
 _FLATTEST = 1e-6  # slope of a calibration that learnt nothing: the order of the scores stays
 _CERTAIN = 30.0  # log-odds of a label that never varied
+_OTHERS = {
+    "ndcg": "QueryRanker is for it",
+    "concordance": "CoxRegressor is for it",
+    "worst_group": "fcco.fit(model, (x, y, group)) is for it",
+}
 
 
 class RankingClassifier(ClassifierMixin, TableEstimator):
@@ -93,6 +98,8 @@ class RankingClassifier(ClassifierMixin, TableEstimator):
         """
         if self.calibration not in ("platt", "isotonic"):
             raise ValueError(f'calibration must be "platt" or "isotonic", got {self.calibration!r}')
+        if self.metric in _OTHERS:
+            raise ValueError(f"metric must be one for labels, got {self.metric!r}: {_OTHERS[self.metric]}")
         columns = self._read(X, reset=True)
         targets = self._targets(y)  # (N,) codes or NaN, or (N, T) of 0, 1, NaN
         check_consistent_length(np.empty(columns.rows), targets)

@@ -48,11 +48,19 @@ class Table:
         for name in names:
             if name not in self.columns and name not in self.blocks:
                 have = ", ".join([*self.columns][:20])
-                close = difflib.get_close_matches(name, [*self.columns], 1)
-                hint = f" (did you mean {close[0]!r}?)" if close else ""
-                raise DataError(f"{argument} {name!r} is no column of {self.name}, which has {have}{hint}")
+                raise DataError(f"{argument} {name!r} is no column of {self.name}, which has {have}{self._meant(name)}")
             found += self.blocks.get(name, [name])
         return found
+
+    def _meant(self, name: str) -> str:
+        """What an unknown name may stand for: several columns, the nearest one, or nothing."""
+        parts = [part.strip() for part in name.split(",")]
+        if len(parts) > 1 and all(part in self.columns for part in parts):
+            return f": separate the names by spaces, {' '.join(parts)}"
+        close = difflib.get_close_matches(name, [*self.columns], 1)
+        if close:
+            return f" (did you mean {close[0]!r}?)"
+        return ""
 
     def features(self, names: Sequence[str]) -> Tensor:
         """Return columns as (N, F) float32; a column that is not finite numbers is refused by name."""
