@@ -42,6 +42,7 @@ def build(runs: Sequence[Run], groups: Sequence[Group], curves: Curves, title: s
         ],
         "problems": problems,
         "groups": _groups(groups, curves, problems, labels),
+        "fitted": [run.fitted | {"name": run.name} for run in runs if run.fitted is not None],
         "runs": [_run(run, place.get(id(run)), list(curves)) | {"full": id(run) in full} for run in runs],
         "config": _table([run.config for run in runs if run.config], [group.config for group in groups]),
         "environment": _table([run.environment for run in runs if run.environment], [run.environment for run in runs]),
