@@ -376,13 +376,21 @@ def test_the_arena_s_page_has_the_table_of_its_runs() -> None:
 
 def test_the_readme_quotes_the_arena() -> None:
     known = log("arena/table.md")
-    rows = [cells(line) for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("|")]
-    quoted = [row for row in rows if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+ \(.+\)", row[0])]
-    assert len(quoted) > 3
-    for name, plain, fitted, *_ in quoted:
-        section = known.partition(f"### {name}\n")[2].partition("###")[0]
-        assert re.search(rf"\| plain \| \d+ \| {plain} ", section), name
-        assert re.search(rf"\| fcco.fit \| \d+ \| {fitted} ", section), name
+    table = next(table for table in tables(ROOT / "README.md") if "tuned plain" in table.header)
+    plain, fitted = table.header.index("tuned plain"), table.header.index("`fcco.fit`")
+    assert len(table.rows) > 3
+    for row in table.rows:
+        section = known.partition(f"### {row[0]}\n")[2].partition("###")[0]
+        assert re.search(rf"\| plain \| \d+ \| {row[plain]} ", section), row[0]
+        assert re.search(rf"\| fcco.fit \| \d+ \| {row[fitted]} ", section), row[0]
+
+
+def test_what_the_front_pages_claim_is_in_the_logs() -> None:
+    lines = lines_of("cifar_rare/table.md", "learns/table.md")
+    for page in (ROOT / "README.md", DOCS / "index.md"):
+        claimed = [number for number in decimals(prose(page)) if re.fullmatch(r"0\.\d{3}", number)]
+        assert len(claimed) >= 4
+        assert absent(claimed, lines) == []
 
 
 # ---------------------------------------------------------------- the text beside the tables

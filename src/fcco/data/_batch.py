@@ -28,10 +28,10 @@ class Batch:
             block add up to 1; over a full pass they do so exactly.
         probability: (K,) how likely each example was drawn (the output memory's draws).
         large: whether it is one of a loader's large batches, with which SARAH starts afresh; None: there are none.
-        strata: how many examples are of each stratum that the output memory draws from; None: it is no batch of its
-            loader, so its ids are checked.
+        strata: how many examples are of each stratum that the output memory draws from; None: the batch is not from
+            its loader, so its ids are checked.
         origin: which data the ids are positions in, :meth:`fcco.data.Structure.origin`; an objective of other data
-            refuses the batch. None: nobody has said, so nothing is compared.
+            refuses the batch. None: not known, so nothing is compared.
 
     Example:
         >>> batch = Batch(torch.zeros(3, 2), torch.tensor([4, 0, 7]), torch.tensor([1]))

@@ -89,7 +89,7 @@ def rank_seed(seed: int, rank: int) -> int:
 
 @final
 class BlockSampler:
-    """Draws blocks for ever: each ``next`` gives (B1,) blocks of this rank.
+    """An endless stream of blocks: each ``next`` draws (B1,) blocks of this rank.
 
     Blocks are drawn afresh each step: reshuffling by epochs would make B_t depend on u_{t-1}.
 

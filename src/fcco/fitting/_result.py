@@ -33,18 +33,18 @@ DESCRIPTION_FILE = "fit.json"
 @final
 @dataclass
 class FitResult:
-    """A trained model, with how it came about.
+    """A trained model, and how it was found.
 
     Attributes:
         model: the chosen network, in evaluation mode.
         metric: what it was chosen by, in words.
         value: the metric on the validation part; NaN: there was none.
-        interval: its 95 % bootstrap interval (of the data; that the model was chosen on them is not in it).
+        interval: its 95 % bootstrap interval over the data; that the model was chosen on the same data is not in it.
         plain_value: the same of the best plain-loss model, which was among the candidates.
         chosen: the name of what was chosen.
         setting: what it was trained with, on one line.
         trials: a row per trial: name, setting, examples, value, whether it was chosen.
-        history: a row per look at the validation part: trial, examples, value, loss.
+        history: a row per validation: trial, examples, value, loss.
         examples: how many went through the network in training, over all trials; with BatchNorm also those that renewed
             its statistics for averaged weights.
         validation: the validation part.

@@ -22,7 +22,7 @@ class Adaptive(Optimizer):
         h_t = h'_t \text{ or } \max(h_{t-1}, h'_t), \quad w_{t+1} = w_t - \eta d_t / (\sqrt{h_t} + \delta)
 
     The weight decay mu is that of F + (mu/2)||w||^2, exact and outside the projection of z, as
-    :class:`fcco.StageWise` needs it for convex problems. It is scaled like z is: a decay that is decoupled from the
+    :class:`fcco.StageWise` needs it for convex problems. It is scaled as z is: a decay that is decoupled from the
     scaling (AdamW) would come to rest at another point than the minimum of that sum.
 
     Args:

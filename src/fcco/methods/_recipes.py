@@ -326,7 +326,7 @@ def output_memory(
     alpha: Schedule | None = None,
     nesterov: bool = False,
 ) -> Method:
-    r"""Output memory: exact weights from a table of the last output of every example, draws by those weights.
+    r"""The output memory: exact weights from a table of every example's last output, and draws by importance.
 
     ::
 
@@ -340,8 +340,8 @@ def output_memory(
     (:class:`fcco.objectives.OutputObjective`).
 
     Args:
-        importance: p in [0, 1]: the share of the draws that goes by how much an example matters.
-        cap: no draw has an output gradient of more than this many times the mean of its kind; None: no cap.
+        importance: p in [0, 1]: the share of the draws that are made by how much each example matters.
+        cap: no draw has an output gradient of more than this many times the mean of its class; None: no cap.
         balance: rescale the output gradients so that they add up to zero wherever F is invariant to a common shift.
         refresh: steps between two evaluations of the whole table; None: chosen so that they stay cheap.
         renewal: in (0, 1]: how much of the draws' probabilities each of them renews.

@@ -42,6 +42,7 @@ def build(runs: Sequence[Run], groups: Sequence[Group], curves: Curves, title: s
         "metrics": _metrics(curves),
         "problems": problems,
         "groups": _groups(groups, curves, problems, labels),
+        "fitted": [run.fitted | {"name": run.name} for run in runs if run.fitted is not None],
         "runs": _runs(runs, groups, list(curves)),
         "config": _table(shared(configs), [group.config for group in groups], _names(configs)),
         "environment": _table(shared(list(filter(None, environments))), environments, _names(environments)),

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .columns import AXES, METRICS
+from .fitted import is_fitted, read_fitted
 
 FILES = ("config.json", "environment.json", "metrics.jsonl", "status.json")
 _AXIS_COLUMNS = itertools.chain.from_iterable(axis.parts for axis in AXES)
@@ -38,6 +39,7 @@ class Run:
         columns: (T,) one array per column of metrics.jsonl, sorted by step; nan where a value was not measured,
             inf where it was and is not finite.
         notes: what is wrong with the folder, a sentence each.
+        fitted: the result of a run by the metric, which has no evaluations; None: it is none, or not done.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Run:
     message: str
     columns: dict[str, NDArray[np.float64]]
     notes: list[str] = field(default_factory=list)
+    fitted: dict[str, Any] | None = None
 
     @property
     def length(self) -> int:
@@ -152,10 +155,15 @@ def read_run(folder: Path, name: str) -> Run:
     config = flatten(_read_object(folder / "config.json", notes))
     environment = flatten(_read_object(folder / "environment.json", notes))
     status = _read_object(folder / "status.json", notes)
-    columns = _read_metrics(folder / "metrics.jsonl", notes)
+    fitted = None
+    if is_fitted(folder):
+        columns = {column: np.empty(0) for column in COLUMNS}
+        fitted = read_fitted(folder, notes)
+    else:
+        columns = _read_metrics(folder / "metrics.jsonl", notes)
     word = str(status.get("status") or "unknown")
     message = str(status.get("message") or "")
-    return Run(name, config, environment, word, message, columns, notes)
+    return Run(name, config, environment, word, message, columns, notes, fitted)
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -138,6 +138,12 @@ const start = () => {
   find("environment").append(...settings("Environment differences", data.environment, names, true));
   find("runs").append(runsTable());
   find("main").hidden = false;
+  find("fitted-card").hidden = !data.fitted.length;
+  find("fitted").append(...fittedTables());
+  if (data.fitted.length && !data.groups.length) {
+    find("comparison").hidden = true;
+    return;
+  }
   if (!data.groups.length || !data.metrics.length) {
     const text = "No run has an evaluation yet: there is nothing to compare.";
     find("comparison").replaceChildren(make("p", { class: "banner" }, text));

@@ -11,9 +11,9 @@ const facts = () => {
   const methods = new Set(data.groups.map((group) => group.method).filter((method) => method));
   const [commit, ...others] = commits();
   return [
-    plural(labels.length, methods.size === labels.length ? "method" : "configuration"),
+    labels.length && plural(labels.length, methods.size === labels.length ? "method" : "configuration"),
     plural(data.runs.length, "run"),
-    data.problems.length === 1 ? data.problems[0] : plural(data.problems.length, "problem"),
+    data.problems.length === 1 ? data.problems[0] : data.problems.length && plural(data.problems.length, "problem"),
     others.length ? `${others.length + 1} commits` : commit?.replace(/^(.{12})[^+]*/, "commit $1"), // +: changed since
   ].filter((text) => text).join("  ·  ");
 };

@@ -136,6 +136,31 @@ const settings = (label, part, heads, merge = false) => {
   ].filter((element) => element);
 };
 
+// Runs by the metric: what came out on the test part, and the trials that it was chosen from.
+const estimate = ([value, low, high]) =>
+  (value === null ? "–" : `${number(value, 4)}${low === null ? "" : ` [${number(low, 3)}, ${number(high, 3)}]`}`);
+const trialRows = (run) => run.trials.map((trial) => [
+  trial.name, trial.setting, right(number(trial.examples, 7)),
+  { class: trial.chosen ? "number best" : "number", content: number(trial.value, 4) },
+  trial.chosen ? "chosen" : "",
+]);
+const fittedTables = () => (data.fitted.length ? [
+  table("Trained by the metric", [
+    "Run", "Metric",
+    { class: "number", content: "Test", help: "The chosen model on the test part, which nothing was chosen on" },
+    { class: "number", content: "Plain loss", help: "The best model of the plain loss, on the same test part" },
+    { class: "number", content: "Examples", help: "Examples that went through the network in training, all trials together" },
+    { content: "Chosen", help: "The trial that the validation part chose, or the average of several" },
+  ], data.fitted.map((run) => [
+    make("span", { class: "path" }, run.name), run.metric.replaceAll("_", " "),
+    right(estimate(run.test)), right(estimate(run.plain)), right(number(run.examples, 7)),
+    `${run.chosen}: ${run.setting}`,
+  ])),
+  ...data.fitted.map((run) => make("details", {}, make("summary", {}, `Trials of ${run.name}`),
+    table(`Trials of ${run.name}`,
+      ["Trial", "Setting", right("Examples"), right("Validation"), ""], trialRows(run)))),
+] : []);
+
 const runsTable = () => table("Runs",
   ["Run", "Status", "Method", right("Seed"), right("Evaluations"), right("Last step"), "Remarks"],
   data.runs.map((run) => [
@@ -143,7 +168,7 @@ const runsTable = () => table("Runs",
     make("span", { class: `chip ${run.tone}` }, run.status),
     run.group === null ? "–" : named(data.groups[run.group]),
     right(run.seed ?? "–"),
-    right(String(run.length)),
+    right(run.length || !data.fitted.some((fit) => fit.name === run.name) ? String(run.length) : "–"),
     right(number(run.x.step.at(-1), 6)),
     { class: "remarks", content: [run.message, ...run.notes].filter((text) => text).join("; ") },
   ]));
