@@ -270,7 +270,7 @@ NOTES = {
     ),
     FREE_SMALL: (
         "1,000 steps per run",
-        "over 16 random points of its own space (rates, lag, schedule; v2 also gamma and zeta)",
+        "over 12 random points of its own space (rates, lag, schedule; v2 also gamma and zeta)",
         "On a CPU. MLP (256, 256) without BatchNorm, (B1, B2) = (5, 32), float32, F on 5,000 training examples. Seconds are those of the "
         "process on one core, whatever ran beside it.",
     ),
