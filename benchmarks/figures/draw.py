@@ -265,8 +265,9 @@ NOTES = {
         "1,000 steps per run of the MLPs, 300,000 samples per run of linear scores",
         "over 12 points (36 for linear scores)",
         "On a CPU, on whitened principal components of the images. MLP (256, 256) without BatchNorm, B2 = 32, float32, F on 5,000 "
-        "training examples; 'late': after 2,000 steps of SOX at lr 0.1. Linear scores: (B1, B2) = (2, 32), double precision, F on all training data less its known minimum; v3 takes 2,400 "
-        "steps and a pass every 100, the others 4,700; drawn with n per pass.",
+        "training examples; 'late': after 2,000 steps of SOX at lr 0.1. Linear scores: (B1, B2) = (2, 32), "
+        "double precision, F on all training data less its known minimum; v3 takes 2,400 steps and a pass every 100, the others "
+        "4,700; drawn with n per pass.",
     ),
     FREE_SMALL: (
         "1,000 steps per run",
