@@ -160,9 +160,9 @@ def claims_table(studies: Sequence[Study], progress: Progress) -> str:
 def _numbers(found: Comparison | None, x: str) -> list[str]:
     if found is None:
         return ["no runs", "0", "", ""]
-    text = f"{found.ratio:.3f}"
+    text = _ratio(found.ratio)
     if found.low is not None and found.high is not None:
-        text += f" ({found.low:.3f} to {found.high:.3f})"
+        text += f" ({_ratio(found.low)} to {_ratio(found.high)})"
     pairs = str(found.pairs)
     if found.diverged:
         pairs += f", {found.diverged} diverged"
@@ -170,6 +170,13 @@ def _numbers(found: Comparison | None, x: str) -> list[str]:
     if found.cost is not None:
         cost = f"{found.cost:.2f}"
     return [text, pairs, f"{short(found.place, 4)} {x}", cost]
+
+
+def _ratio(value: float) -> str:
+    """Three decimals; two digits where those would be zeros."""
+    if value < 0.01:
+        return f"{value:.1e}"
+    return f"{value:.3f}"
 
 
 def ends_table(studies: Sequence[Study], progress: Progress) -> str:

@@ -91,7 +91,7 @@ def described(run: Run) -> Row:
 def carry_out(run: Run, device: str) -> Row:
     """Train; the row says how it went. A run that diverges has a row, too."""
     began = time.perf_counter()
-    on_device = replace(run, config=replace(_located(run.config), device=device))
+    on_device = replace(run, config=replace(located(run.config), device=device))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of MSVR's correction: what it does to F is what the figure shows
         if run.trainer == "fcco":
@@ -105,7 +105,7 @@ def carry_out(run: Run, device: str) -> Row:
     return kept
 
 
-def _located(config: TrainConfig) -> TrainConfig:
+def located(config: TrainConfig) -> TrainConfig:
     """The same run with the path of a set of our own making in place of its name."""
     if config.dataset in SETS and SETS[config.dataset].made_of is not None:
         return replace(config, dataset=str(Path(os.environ["FCCO_DATA"]) / f"{config.dataset}.npz"))

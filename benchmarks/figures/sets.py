@@ -35,13 +35,9 @@ SETS = {
     "mnist": Set(10, 60_000, 28),
     "cifar100": Set(100, 25_000, 32, "part: first half of train"),
     "digits": Set(10, 1_442, 8, "scikit-learn's, for tests"),
-    "mnist-pca32": Set(
-        10, 6_000, 0, "derived: 32 whitened principal components of MNIST's first 6,000 images", "mnist", 32
-    ),
-    "cifar10-pca64": Set(10, 50_000, 0, "derived: 64 whitened principal components", "cifar10", 64),
-    "cifar100-pca64": Set(
-        100, 25_000, 0, "derived: 64 whitened principal components of the first half of train", "cifar100", 64
-    ),
+    "mnist-pca32": Set(10, 6_000, 0, "derived: 32 whitened components, first 6,000", "mnist", 32),
+    "cifar10-pca64": Set(10, 50_000, 0, "derived: 64 whitened components", "cifar10", 64),
+    "cifar100-pca64": Set(100, 25_000, 0, "derived: 64 whitened components, half of train", "cifar100", 64),
 }
 
 

@@ -44,16 +44,16 @@ LATE_GRID: Grid = {**PANEL_GRID, "lr": (0.003, 0.01, 0.03)}
 PANEL_RUNGS = (Rung(1 / 4, 12), Rung(1.0, 4))
 
 #: Every family has a learning rate of the same number of values, and the same number of points drawn from its space.
-FREE_RUNGS = (Rung(1 / 4, 16), Rung(1.0, 4))
-SGD_RATES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-ADAM_RATES = (0.00003, 0.0001, 0.0002, 0.0005, 0.001, 0.003, 0.01)
+FREE_RUNGS = (Rung(1 / 4, 12), Rung(1.0, 3))
+SGD_RATES = (0.05, 0.1, 0.2, 0.5, 1.0)
+ADAM_RATES = (0.0001, 0.0002, 0.0005, 0.001, 0.002)
 FREE_SPACE: Grid = {
-    "alpha": (0.03, 0.1, 0.3, 0.5, 0.9),
-    "beta": (0.03, 0.1, 0.3, 0.5, 0.9, 1.0),
+    "alpha": (0.1, 0.3, 0.9),
+    "beta": (0.1, 0.5, 0.9),
     "lag": (0, 1),
     "schedule": ("constant", "step"),
 }
-DAMPED: Grid = {"gamma": (None, 0.05, 0.1, 0.3, 0.5, 0.9), "zeta": (0.025, 0.1, 0.3, 1.0)}
+DAMPED: Grid = {"gamma": (0.1, 0.5), "zeta": (0.025, 0.1, 0.3, 1.0)}
 FREE_FAMILIES: dict[str, tuple[str, Grid]] = {
     "sox": ("sox", {"lr": SGD_RATES}),
     "sox nesterov": ("sox", {"lr": SGD_RATES, "nesterov": (True,)}),

@@ -25,6 +25,8 @@ STYLES: dict[str, tuple[str, str]] = {
 }
 #: An axis that spans less than this has more ticks: 1, 2 and 5 alone would leave two or three.
 NARROW = 20.0
+#: One that spans more has powers of ten alone: beside others they would crowd each other out.
+WIDE = 1e5
 OTHERS = (("#D55E00", "-"), ("#CC79A7", "--"), ("#56B4E9", "-."), ("#F0E442", "-"))
 
 
@@ -155,6 +157,8 @@ def _plain_ticks(axes: Any) -> None:
     steps: tuple[float, ...] = (1.0, 2.0, 5.0)
     if high / low < NARROW:
         steps = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
+    if high / low > WIDE:
+        steps = (1.0,)
     axes.yaxis.set_major_locator(LogLocator(subs=steps))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())

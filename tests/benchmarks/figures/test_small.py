@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from benchmarks.figures.claims import all_claims
 from benchmarks.figures.plan import whole_plan
 from benchmarks.figures.runs import Run
 from benchmarks.figures.sets import SETS, Set, _whiten
+from benchmarks.figures.shares import shares
 from benchmarks.figures.small import FREE, FREE_FAMILIES, PAYS, random_points, small_studies
+from fcco.lab.config import TrainConfig
 
 STUDIES = list(small_studies())
 PANELS = [list(some) for _, some in groupby(STUDIES, key=lambda study: (study.figure, study.panel))]
@@ -39,7 +42,7 @@ def test_a_panel_tunes_every_method_alike(panel) -> None:
 
 
 def test_rates_are_searched_over_as_many_values_in_every_family() -> None:
-    assert {len(space["lr"]) for _, space in FREE_FAMILIES.values()} == {7}
+    assert {len(space["lr"]) for _, space in FREE_FAMILIES.values()} == {5}
 
 
 def test_random_points_are_distinct_and_the_same_each_time() -> None:
@@ -67,3 +70,16 @@ def test_components_are_white_and_of_the_first_examples(tmp_path: Path) -> None:
         assert np.array_equal(made["y_train"], np.arange(30))
         assert np.allclose(np.cov(made["x_train"].T), np.eye(5), atol=1e-5)
         assert np.allclose(made["x_train"][:5], made["x_test"], atol=1e-5)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_shares_of_the_correction_are_told_along_a_run() -> None:
+    config = TrainConfig(
+        dataset="digits", model="mlp", hidden=(8,), method="msvr-v1", lr=0.01, alpha=0.5, beta=0.5, blocks=5,
+        samples=16, steps=300, tensorboard=False,
+    )  # fmt: skip
+    found = shares(Run(config))
+    assert len(found) == 5
+    assert all(text == "-" or float(text) >= 0 for text in found)
+    assert found[-1] != "-"
+    assert shares(Run(replace(config, method="sox"))) == ["-"] * 5
