@@ -230,21 +230,30 @@ def _read_everywhere(path: str | os.PathLike[str]) -> dict[str, Any]:
     found = gather_objects(mine)
     if mine.error is not None and failed is not None:
         raise failed
-    for rank, theirs in enumerate(found):
-        if theirs.error is not None:
-            raise CheckpointError(f"rank {rank}: {theirs.error}")
-    holders = [rank for rank, theirs in enumerate(found) if theirs.digest is not None]
-    if not holders:
-        raise FileNotFoundError(f"no checkpoint at {path}")
-    for rank in holders:
-        if found[rank].digest != found[holders[0]].digest:
-            raise CheckpointError(
-                f"rank {rank} has another checkpoint at {path} than rank {holders[0]}: remove the older one"
-            )
+    holders = _holders(found, path)
     if len(holders) < len(found):
         content = broadcast_object(content, holders[0])
     assert content is not None
     return content
+
+
+def _holders(found: list[_Found], path: str | os.PathLike[str]) -> list[int]:
+    """The ranks that have the checkpoint; at least one must, and all that do must have the same."""
+    holders = []
+    for rank, theirs in enumerate(found):
+        if theirs.error is not None:
+            raise CheckpointError(f"rank {rank}: {theirs.error}")
+        if theirs.digest is not None:
+            holders.append(rank)
+    if not holders:
+        raise FileNotFoundError(f"no checkpoint at {path}")
+    first = holders[0]
+    for rank in holders:
+        if found[rank].digest != found[first].digest:
+            raise CheckpointError(
+                f"rank {rank} has another checkpoint at {path} than rank {first}: remove the older one"
+            )
+    return holders
 
 
 def _listed(kinds: Any) -> str:

@@ -11,7 +11,7 @@ Check = Callable[[str, Any], float]
 
 
 def number(name: str, value: Any) -> float:
-    """Any finite number."""
+    """Check for a finite number, and return it."""
     # A bool is an int to Python, and never what was meant.
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, got {shown(value)} of type {type(value).__name__}")
@@ -23,7 +23,7 @@ def number(name: str, value: Any) -> float:
 
 
 def rate(name: str, value: Any) -> float:
-    """A mixing rate such as alpha or beta: in (0, 1]."""
+    """Check for a mixing rate such as alpha or beta, in (0, 1], and return it."""
     checked = number(name, value)
     if not 0.0 < checked <= 1.0:
         raise ValueError(f"{name} must be in (0, 1], got {value}")
@@ -31,7 +31,7 @@ def rate(name: str, value: Any) -> float:
 
 
 def fraction(name: str, value: Any) -> float:
-    """A number in [0, 1]."""
+    """Check for a number in [0, 1], and return it."""
     checked = number(name, value)
     if not 0.0 <= checked <= 1.0:
         raise ValueError(f"{name} must be in [0, 1], got {value}")
@@ -39,7 +39,7 @@ def fraction(name: str, value: Any) -> float:
 
 
 def non_negative(name: str, value: Any) -> float:
-    """A finite number >= 0."""
+    """Check for a finite number >= 0, and return it."""
     checked = number(name, value)
     if checked < 0.0:
         raise ValueError(f"{name} must be >= 0, got {value}")
@@ -47,7 +47,7 @@ def non_negative(name: str, value: Any) -> float:
 
 
 def positive(name: str, value: Any) -> float:
-    """A finite number > 0."""
+    """Check for a finite number > 0, and return it."""
     checked = number(name, value)
     if checked <= 0.0:
         raise ValueError(f"{name} must be > 0, got {value}")
@@ -55,7 +55,7 @@ def positive(name: str, value: Any) -> float:
 
 
 def positive_int(name: str, value: Any) -> int:
-    """A whole number >= 1."""
+    """Check for a whole number >= 1, and return it."""
     if whole(name, value) < 1:
         raise ValueError(f"{name} must be >= 1, got {value}")
     if value >= 2**63:  # neither Python's iterators nor torch count so far, and they would say so much later
@@ -64,25 +64,25 @@ def positive_int(name: str, value: Any) -> int:
 
 
 def whole(name: str, value: Any) -> int:
-    """Any whole number, as seeds are; NumPy's too."""
+    """Check for a whole number such as a seed, NumPy's too, and return it."""
     try:
-        number_of = operator.index(value)
+        index = operator.index(value)
     except TypeError:
-        number_of = None
-    if number_of is None or isinstance(value, bool):
+        index = None
+    if index is None or isinstance(value, bool):
         raise TypeError(f"{name} must be an int, got {shown(value)} of type {type(value).__name__}")
-    return number_of
+    return index
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False."""
+    """Check for True or False, and return it."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {shown(value)} of type {type(value).__name__}")
     return value
 
 
 def shown(value: Any) -> str:
-    """A value for an error message, on one line: a tensor's numbers fill a page."""
+    """Return a value for an error message, on one line and cut short: a tensor's numbers would fill a page."""
     text = " ".join(repr(value).split())
     if len(text) > 80:
         return f"{text[:77]}..."
@@ -90,7 +90,7 @@ def shown(value: Any) -> str:
 
 
 def same_kind(what: str, saved: Mapping[str, Any] | None, own: Mapping[str, Any]) -> None:
-    """Refuse the state of something with other settings, which are named; None: an older state, which does not tell."""
+    """Refuse the state of something with other settings, and name these; None is an older state without settings."""
     if saved is None:
         return
     differing = [name for name in own if saved.get(name) != own[name]]
@@ -101,6 +101,8 @@ def same_kind(what: str, saved: Mapping[str, Any] | None, own: Mapping[str, Any]
 
 
 def some(values: list[Any], limit: int = 8) -> str:
-    """The first few values for an error message: '3, 7, 9 and 12 more'."""
+    """Return the first few values for an error message: '3, 7, 9 and 12 more'."""
     text = ", ".join(str(value) for value in values[:limit])
-    return text if len(values) <= limit else f"{text} and {len(values) - limit} more"
+    if len(values) > limit:
+        text += f" and {len(values) - limit} more"
+    return text

@@ -11,13 +11,15 @@ from torch import Tensor
 
 
 def memory_of(tensor: Tensor) -> Any:
-    """The memory of a contiguous tensor on the CPU, as it is (torch's own way there leads through numpy)."""
+    """Return the memory of a contiguous tensor on the CPU, as it is (torch's own way there leads through numpy)."""
     size = tensor.numel() * tensor.element_size()
-    return (ctypes.c_ubyte * size).from_address(tensor.data_ptr()) if size else b""
+    if size == 0:
+        return b""
+    return (ctypes.c_ubyte * size).from_address(tensor.data_ptr())
 
 
 def digest(tensors: Iterable[Tensor]) -> str:
-    """Dtypes, shapes and numbers as a short text that other tensors hardly share.
+    """Return a short text that stands for dtypes, shapes and numbers, and that other tensors hardly share.
 
     Example:
         >>> import torch

@@ -66,7 +66,7 @@ def _write_aside(aside: Path, target: Path, write: Callable[[IO[bytes]], object]
 
 
 def _flush_folder(folder: Path) -> None:
-    """Without this the rename itself may be lost with the power."""
+    """Flush a folder to the disk; without this the rename itself may be lost with the power."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -75,7 +75,7 @@ def _flush_folder(folder: Path) -> None:
 
 
 def _lock(number: int) -> bool:
-    """Whether this process has the file to itself; True where the system cannot tell."""
+    """Lock a file; return whether this process has it to itself, which is True where the system cannot tell."""
     if fcntl is None:
         return True
     try:
@@ -105,13 +105,13 @@ def _remove_stale(target: Path) -> None:
 
 
 def _escaped(name: str) -> str:
-    """A file's name as a pattern that matches nothing else."""
+    """Return a file's name as a pattern that matches nothing else."""
     special = {"[": "[[]", "*": "[*]", "?": "[?]"}
     return "".join(special.get(letter, letter) for letter in name)
 
 
 def save_content(content: Any, file: IO[bytes]) -> None:
-    """``torch.save`` whose error, where the disk fails, is the disk's own."""
+    """Save as ``torch.save`` does; where the disk fails the error is the disk's own."""
     try:
         torch.save(content, file)
     except RuntimeError as error:

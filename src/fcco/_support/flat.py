@@ -65,13 +65,13 @@ class Flat:
 
 
 def _dense_strides(tensor: Tensor) -> tuple[int, ...]:
-    """The strides of a copy of the tensor."""
+    """Return the strides of a copy of the tensor."""
     return torch.empty_like(tensor, device="meta").stride()
 
 
 @torch.no_grad()
 def copy_all(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
-    """targets <- sources, in place: a launch per dtype, where a list of several would take one per tensor."""
+    """Copy targets <- sources, in place: a launch per dtype, where a list of several would take one per tensor."""
     groups: dict[tuple[torch.dtype, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
     for target, source in zip(targets, sources, strict=True):
         alike = groups.setdefault((target.dtype, source.dtype), ([], []))

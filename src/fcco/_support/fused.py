@@ -45,13 +45,13 @@ class Node:
         self._version = self.result._version
 
     def gave(self, result: Tensor) -> bool:
-        """Whether this is the node's result, as it was, and a derivative goes somewhere."""
+        """Return whether this is the node's result, unchanged, and some input needs a gradient."""
         if result is not self.result or result._version != self._version:
             return False
         return any(isinstance(item, Tensor) and item.requires_grad for item in self._inputs)
 
     def backward(self, slope: Tensor, *, directly: bool = False) -> None:
-        """As ``result.backward(slope)`` with a graph.
+        """Do as ``result.backward(slope)`` does with a graph.
 
         Args:
             directly: put gradients of parameters into ``p.grad`` without the engine, which takes longer than a small
@@ -76,7 +76,7 @@ class Node:
 
 
 def _is_unwatched(item: Tensor) -> bool:
-    """Whether this is a leaf of the graph, and nobody has asked to be told of its gradient."""
+    """Return whether this is a leaf of the graph without a hook that waits for its gradient."""
     return item.is_leaf and not item._backward_hooks and not getattr(item, "_post_accumulate_grad_hooks", None)
 
 
@@ -100,7 +100,7 @@ class _Recording(threading.local):
         self.node: Node | None = None
 
     def end(self) -> Node | None:
-        """Wait no longer; the node, where one came."""
+        """Wait no longer, and return the node, where one came."""
         node = self.node
         self.is_on = False
         self.node = None
@@ -111,7 +111,7 @@ _recording = _Recording()
 
 
 def fused(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
-    """The result of a node, in the graph or, within :func:`recorded`, beside it.
+    """Return the result of a node, in the graph or, within :func:`recorded`, beside it.
 
     Args:
         function: the node.
@@ -125,7 +125,7 @@ def fused(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
 
 
 def recorded(work: Callable[[], Tensor]) -> tuple[Tensor, Node | None]:
-    """What ``work`` gives, and the node that gave it; None: the result has its graph.
+    """Return what ``work`` gives, and the node that gave it; None: the result has its graph.
 
     Args:
         work: pure: where its result is something else than what a node gave, it is done again.
@@ -145,7 +145,7 @@ def recorded(work: Callable[[], Tensor]) -> tuple[Tensor, Node | None]:
 def derivative_again(
     plain: Callable[..., Tensor], inputs: tuple[Tensor, ...], constants: tuple[Any, ...], slope: Tensor
 ) -> tuple[Tensor, ...]:
-    """A node's derivative with a graph of its own, from the same function in small operations.
+    """Return a node's derivative with a graph of its own, from the same function in small operations.
 
     Args:
         plain: called with inputs and constants.

@@ -19,7 +19,7 @@ class ForwardModeMissing(Exception):
 def by_forward_mode(
     module: nn.Module, names: Sequence[str], tangents: Sequence[Tensor], arguments: tuple[Any, ...]
 ) -> tuple[Tensor, Tensor]:
-    """One pass that gives g with its graph, and J v beside it.
+    """Take one pass that gives g with its graph, and J v beside it.
 
     Args:
         module: its forward is the function; differentiated in the parameters ``names``.
@@ -30,22 +30,31 @@ def by_forward_mode(
     """
     parameters = dict(module.named_parameters())
     with forward_ad.dual_level():
-        duals = {name: forward_ad.make_dual(parameters[name], v) for name, v in zip(names, tangents, strict=True)}
-        # Torch says that a derivative is missing in several ways, by version and by operation.
-        try:
-            result = functional_call(module, duals, arguments)
-        except NotImplementedError as error:
-            raise ForwardModeMissing(str(error)) from error
-        except RuntimeError as error:
-            if "forward AD" in str(error) or "jvp" in str(error):
-                raise ForwardModeMissing(str(error)) from error
-            raise
+        duals = {}
+        for name, tangent in zip(names, tangents, strict=True):
+            duals[name] = forward_ad.make_dual(parameters[name], tangent)
+        result = _call_with_duals(module, duals, arguments)
         if not isinstance(result, Tensor):
             return result, result  # the caller says what is wrong with it
-        primal, tangent = forward_ad.unpack_dual(result)
-    if tangent is None and primal.requires_grad:
+        g, product = forward_ad.unpack_dual(result)
+    if product is not None:
+        return g, product.detach()
+    if g.requires_grad:
         raise ForwardModeMissing("inner reaches parameters other than through the module's attributes")
-    return primal, torch.zeros_like(primal) if tangent is None else tangent.detach()
+    return g, torch.zeros_like(g)
+
+
+def _call_with_duals(module: nn.Module, duals: dict[str, Tensor], arguments: tuple[Any, ...]) -> Any:
+    """Call the module with dual numbers as parameters; a missing derivative is always the same error."""
+    # Torch says that a derivative is missing in several ways, by version and by operation.
+    try:
+        return functional_call(module, duals, arguments)
+    except NotImplementedError as error:
+        raise ForwardModeMissing(str(error)) from error
+    except RuntimeError as error:
+        if "forward AD" in str(error) or "jvp" in str(error):
+            raise ForwardModeMissing(str(error)) from error
+        raise
 
 
 def by_double_backward(
@@ -54,7 +63,7 @@ def by_double_backward(
     tangents: Sequence[Tensor],
     run: Callable[[], Tensor],
 ) -> tuple[Tensor, Tensor]:
-    """The same by the derivative of s -> <J^T s, v>, for operations without forward mode.
+    """Do the same by the derivative of s -> <J^T s, v>, for operations without forward mode.
 
     Raises:
         ValueError: where an operation has no second derivative either; names the layer.
@@ -64,8 +73,11 @@ def by_double_backward(
     s = torch.zeros_like(g, requires_grad=True)
     try:
         rows = torch.autograd.grad(g, parameters, s, create_graph=True, allow_unused=True)
-        pairs = [(row, v) for row, v in zip(rows, tangents, strict=True) if row is not None]
-        product = _derivative(torch.stack([(row * v).sum() for row, v in pairs]).sum(), s)
+        terms = []
+        for row, tangent in zip(rows, tangents, strict=True):
+            if row is not None:
+                terms.append((row * tangent).sum())
+        product = _derivative(torch.stack(terms).sum(), s)
     except (RuntimeError, NotImplementedError) as error:
         layer = find_culprit(module, parameters, run)
         raise ValueError(
@@ -76,8 +88,8 @@ def by_double_backward(
 
 
 def _derivative(along: Tensor, s: Tensor) -> Tensor:
-    """d along/d s. A function marked once-differentiable leaves an Error node beside the path to s, which
-    autograd.grad would pass by in silence: look for it first."""
+    """Return d along/d s, or raise where a function on the way can be differentiated only once."""
+    # Such a function leaves an Error node beside the path to s, which autograd.grad would pass by in silence.
     seen: set[Any] = set()
     waiting = [along.grad_fn]
     while waiting:
@@ -92,19 +104,20 @@ def _derivative(along: Tensor, s: Tensor) -> Tensor:
 
 
 def find_culprit(module: nn.Module, parameters: Sequence[Tensor], run: Callable[[], Tensor]) -> str:
-    """The first innermost layer whose output cannot be differentiated twice, by name and class."""
+    """Return name and class of the first innermost layer whose output cannot be differentiated twice."""
     outputs: list[tuple[str, nn.Module, Any]] = []
     with _watched(module, outputs):
         run()
     for name, layer, output in outputs:
-        # Attention and recurrent layers return tuples, their result first.
-        tensor = output[0] if isinstance(output, tuple) else output
-        if isinstance(tensor, Tensor) and tensor.requires_grad and not _twice(tensor, parameters):
+        if isinstance(output, tuple):  # of attention and recurrent layers, the result first
+            output = output[0]
+        if isinstance(output, Tensor) and output.requires_grad and not _twice(output, parameters):
             return f"layer '{name}' ({type(layer).__name__})"
     return f"the inner function of {type(module).__name__}"
 
 
 def _twice(output: Tensor, parameters: Sequence[Tensor]) -> bool:
+    """Return whether an output can be differentiated twice."""
     s = torch.zeros_like(output, requires_grad=True)
     try:
         rows = torch.autograd.grad(output, parameters, s, create_graph=True, allow_unused=True)
@@ -116,11 +129,16 @@ def _twice(output: Tensor, parameters: Sequence[Tensor]) -> bool:
 
 @contextmanager
 def _watched(module: nn.Module, outputs: list[tuple[str, nn.Module, Any]]) -> Iterator[None]:
+    """Within the block, add name, layer and output of each innermost layer to ``outputs`` as it is called."""
+
     def watch(name: str) -> Callable[[nn.Module, Any, Any], None]:
         return lambda layer, _, output: outputs.append((name, layer, output))
 
-    leaves = [(name, part) for name, part in module.named_modules() if not list(part.children())]
-    handles = [part.register_forward_hook(watch(name)) for name, part in leaves]
+    handles = []
+    for name, part in module.named_modules():
+        is_leaf = not list(part.children())
+        if is_leaf:
+            handles.append(part.register_forward_hook(watch(name)))
     try:
         yield
     finally:

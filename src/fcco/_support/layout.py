@@ -32,7 +32,7 @@ def channels_last(model: _Model) -> _Model:
 
 
 def is_channels_last(model: nn.Module) -> bool:
-    """Whether a model has convolutions and all their weights lie so.
+    """Return whether a model has convolutions and all their weights lie with their channels innermost.
 
     Args:
         model: any network.

@@ -32,11 +32,11 @@ class ModuleState:
         self.randomness = Randomness(module)
 
     def renew(self, module: nn.Module) -> None:
-        """Modules have come or gone."""
+        """Look at the tree again, after modules have come or gone."""
         self._parts = list(module.modules())
 
     def buffers(self) -> list[BufferPlace]:
-        """Every buffer that a pass may change."""
+        """Return every buffer that a pass may change."""
         found = []
         for part in self._parts:
             for name, buffer in part._buffers.items():
@@ -45,14 +45,14 @@ class ModuleState:
         return found
 
     def capture(self) -> Snapshot:
-        """A copy of all buffers and random states."""
-        # Maps and weights that no pass changes may have a row per example: copying them would cost every step.
-        buffers = [
-            (part, name, None if buffer is None else buffer.detach().clone())
-            for part in self._parts
-            for name, buffer in part._buffers.items()
-            if name not in getattr(part, "fixed_buffers", ())
-        ]
+        """Return a copy of all buffers and random states."""
+        buffers: list[tuple[nn.Module, str, Tensor | None]] = []
+        for part in self._parts:
+            # Maps and weights that no pass changes may have a row per example: copying them would cost every step.
+            fixed = getattr(part, "fixed_buffers", ())
+            for name, buffer in part._buffers.items():
+                if name not in fixed:
+                    buffers.append((part, name, _copy_of(buffer)))
         return buffers, self.randomness.capture()
 
     def restore(self, saved: Snapshot) -> None:
@@ -64,17 +64,23 @@ class ModuleState:
                 if current is not None and value is not None and current.shape == value.shape:
                     current.copy_(value)  # in place: DDP and captured graphs hold on to it
                 else:  # a lazy layer made it during the pass, or gave it another size
-                    part._buffers[name] = None if value is None else value.clone()
+                    part._buffers[name] = _copy_of(value)
         self.randomness.restore(states)
 
     @contextmanager
     def preserved(self) -> Iterator[None]:
-        """Passes within the block, as those over all data, leave no trace in buffers and random state."""
+        """Within the block, let passes such as those over all data leave no trace in buffers and random state."""
         before = self.capture()
         try:
             yield
         finally:
             self.restore(before)
+
+
+def _copy_of(buffer: Tensor | None) -> Tensor | None:
+    if buffer is None:
+        return None
+    return buffer.detach().clone()
 
 
 @final
@@ -88,5 +94,5 @@ class Tree:
             self._held.append((part._parameters, list(part._parameters.values())))
 
     def has_changed(self) -> bool:
-        """Whether anything was added, removed or replaced since; cheap enough for every step."""
+        """Return whether anything was added, removed or replaced since; cheap enough for every step."""
         return any(len(held) != len(before) or not all(map(is_, held.values(), before)) for held, before in self._held)

@@ -18,45 +18,45 @@ class RankError(RuntimeError):
 
 
 def rank_and_world() -> tuple[int, int]:
-    """This process's rank and the number of ranks; (0, 1) outside torch.distributed."""
+    """Return this process's rank and the number of ranks; (0, 1) outside torch.distributed."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
 
 
 def gather_objects(mine: Any) -> list[Any]:
-    """What every rank has, in the order of ranks (each rank must call this)."""
+    """Return what every rank has, in the order of ranks (each rank must call this)."""
     _, world = rank_and_world()
     if world == 1:
         return [mine]
-    everyone: list[Any] = [None] * world
-    dist.all_gather_object(everyone, mine)
-    return everyone
+    objects: list[Any] = [None] * world
+    dist.all_gather_object(objects, mine)
+    return objects
 
 
 def broadcast_object(mine: Any, source: int) -> Any:
-    """What the rank ``source`` has (each rank must call this)."""
+    """Return what the rank ``source`` has (each rank must call this)."""
     held = [mine]
     dist.broadcast_object_list(held, source)
     return held[0]
 
 
 def gather_rows(mine: Tensor, total: int) -> Tensor:
-    """Rows (total, ...) of all blocks from this rank's own (owned, ...); each rank must call this."""
+    """Return rows (total, ...) of all blocks from this rank's own (owned, ...); each rank must call this."""
     rank, world = rank_and_world()
     if world == 1:
         return mine.clone()
     kind = mine.dtype
     if kind == torch.bool:  # not every backend adds up booleans
         mine = mine.to(torch.uint8)
-    everyone = mine.new_zeros((total, *mine.shape[1:]))
-    everyone[rank::world] = mine  # zero elsewhere, so the sum over ranks fills the rows in
-    dist.all_reduce(everyone)
-    return everyone.to(kind)
+    rows = mine.new_zeros((total, *mine.shape[1:]))
+    rows[rank::world] = mine  # zero elsewhere, so the sum over ranks fills the rows in
+    dist.all_reduce(rows)
+    return rows.to(kind)
 
 
 def owned_blocks(num_blocks: int, rank: int, world: int) -> Tensor:
-    """The blocks that a rank owns: i with i mod world = rank.
+    """Return the blocks that a rank owns: i with i mod world = rank.
 
     Example:
         >>> owned_blocks(5, rank=1, world=2)
@@ -69,7 +69,7 @@ def owned_blocks(num_blocks: int, rank: int, world: int) -> Tensor:
 
 
 def first_line(error: BaseException) -> str:
-    """An error's first line; its kind where it says nothing."""
+    """Return an error's first line; its kind where it says nothing."""
     lines = str(error).splitlines()
     if not lines:
         return type(error).__name__
@@ -86,20 +86,20 @@ def raise_everywhere(failed: Exception | None, doing: str, kind: type[Exception]
         doing: what it was about, as the end of "rank 1 failed ...".
         kind: of the error on the others.
     """
-    said = None
+    message = None
     if failed is not None:
-        said = f"{type(failed).__name__}: {first_line(failed)}"
-    everyone = gather_objects(said)
+        message = f"{type(failed).__name__}: {first_line(failed)}"
+    messages = gather_objects(message)
     if failed is not None:
         raise failed
-    for rank, words in enumerate(everyone):
-        if words is not None:
-            raise kind(f"rank {rank} failed {doing}: {words}")
+    for rank, other in enumerate(messages):
+        if other is not None:
+            raise kind(f"rank {rank} failed {doing}: {other}")
 
 
 @contextmanager
 def together(doing: str, kind: type[Exception] = RankError) -> Iterator[None]:
-    """Within the block each rank works by itself; at its end every rank raises where one of them has.
+    """Let each rank work by itself within the block; at its end every rank raises where one of them has.
 
     Arguments as of :func:`raise_everywhere`.
     """
@@ -112,10 +112,10 @@ def together(doing: str, kind: type[Exception] = RankError) -> Iterator[None]:
 
 
 def step_flags(step: int, *, finite: bool | Tensor, failed: bool, like: Tensor) -> Tensor:
-    """What a rank tells the others along with its gradients: (2 + 4,), added up over ranks.
+    """Return what a rank tells the others along with its gradients: (2 + 4,), added up over ranks.
 
-    Not finite, failed, and which of four turns the step is in: a number apart for each, so that sums of any precision
-    tell whether all ranks are in the same one.
+    These are whether it is not finite, whether it failed, and which of four turns the step is in: a number apart for
+    each turn, so that sums of any precision tell whether all ranks are in the same one.
     """
     flags = like.new_zeros(2 + _TURNS)
     if isinstance(finite, Tensor):
@@ -141,9 +141,9 @@ def check_step_flags(flags: list[float], step: int, failed: Exception | None) ->
     if len(turns) == 1:
         return
     steps = gather_objects(step)
-    told = ", ".join(f"rank {rank} takes step {its}" for rank, its in enumerate(steps))
+    listed = ", ".join(f"rank {rank} takes step {other}" for rank, other in enumerate(steps))
     raise RankError(
-        f"the ranks are not at the same step ({told}): one of them has failed after its gradient was there, in the "
+        f"the ranks are not at the same step ({listed}): one of them has failed after its gradient was there, in the "
         "optimizer's step perhaps; load a checkpoint on every rank"
     )
 
@@ -169,37 +169,44 @@ def average_over_ranks(grads: list[Tensor], finite: Tensor, step: int = 0, faile
     _, world = rank_and_world()
     if world == 1:
         return finite
-    if not grads:  # FSDP has averaged all of them
-        flags = step_flags(step, finite=finite, failed=failed is not None, like=finite.to(torch.float32))
-        dist.all_reduce(flags)
-        check_step_flags(flags.tolist(), step, failed)
-        return flags[0] == 0
-    # Flattened: many small all-reduces take longer than a large one.
-    told = finite
-    for place, dtype in enumerate({gradient.dtype: None for gradient in grads}):
-        mine = [gradient for gradient in grads if gradient.dtype == dtype]
+    by_dtype: dict[torch.dtype, list[Tensor]] = {}
+    for gradient in grads:
+        by_dtype.setdefault(gradient.dtype, []).append(gradient)
+    summed: Tensor | None = None
+    for mine in by_dtype.values():
         flags = step_flags(step, finite=finite, failed=failed is not None, like=mine[0])
-        flat = torch.cat([gradient.reshape(-1) for gradient in mine] + [flags])
-        dist.all_reduce(flat)
-        size = flat.numel() - flags.numel()
-        parts = flat[:size].div_(world).split([gradient.numel() for gradient in mine])
-        for gradient, part in zip(mine, parts, strict=True):
-            gradient.copy_(part.view_as(gradient))
-        if place == 0:
-            told = flat[size:]
-    check_step_flags(told.tolist(), step, failed)
-    return told[0] == 0
+        sums = _average_flat(mine, flags, world)
+        if summed is None:
+            summed = sums
+    if summed is None:  # no gradients: FSDP has averaged all of them
+        summed = step_flags(step, finite=finite, failed=failed is not None, like=finite.to(torch.float32))
+        dist.all_reduce(summed)
+    check_step_flags(summed.tolist(), step, failed)
+    return summed[0] == 0
+
+
+def _average_flat(gradients: list[Tensor], flags: Tensor, world: int) -> Tensor:
+    """Average gradients of one dtype over ranks, in place, and return the sums of the flags; one all-reduce for all."""
+    # Flattened: many small all-reduces take longer than a large one.
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients] + [flags])
+    dist.all_reduce(flat)
+    end = flat.numel() - flags.numel()
+    sizes = [gradient.numel() for gradient in gradients]
+    parts = flat[:end].div_(world).split(sizes)
+    for gradient, part in zip(gradients, parts, strict=True):
+        gradient.copy_(part.view_as(gradient))
+    return flat[end:]
 
 
 def sum_over_ranks(values: Tensor) -> Tensor:
-    """The sum of a tensor over all ranks."""
+    """Add up a tensor over all ranks, in place, and return it."""
     if rank_and_world()[1] > 1:
         dist.all_reduce(values)
     return values
 
 
 def gather_outputs(outputs: Tensor, id: Tensor) -> tuple[Tensor, Tensor]:
-    """What all ranks have, in the order of ranks: outputs (K, ...) and ids (K,); each rank must call this.
+    """Return what all ranks have, in the order of ranks: outputs (K, ...) and ids (K,); each rank must call this.
 
     The outputs keep their graph: this rank's part gets its own gradient, times the number of ranks, so that the mean
     over ranks that DDP takes is the gradient of a loss which every rank computes from all outputs.
@@ -221,13 +228,14 @@ def gather_outputs(outputs: Tensor, id: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gather_padded(mine: Tensor, sizes: list[int]) -> Tensor:
-    """The rows (k, ...) of all ranks, which may have unequal numbers of them."""
+    """Return the rows (k, ...) of all ranks, which may have unequal numbers of them."""
     # A gather wants equal shapes.
     padded = mine.new_zeros(max(sizes), *mine.shape[1:])
     padded[: mine.shape[0]] = mine
     parts = [torch.empty_like(padded) for _ in sizes]
     dist.all_gather(parts, padded)
-    return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+    rows = [part[:size] for part, size in zip(parts, sizes, strict=True)]
+    return torch.cat(rows)
 
 
 class _GatheredOutputs(torch.autograd.Function):

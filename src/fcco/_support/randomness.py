@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import random
 import sys
 from collections.abc import Iterable, Iterator
@@ -18,17 +19,22 @@ class Randomness:
     numpy's where it is loaded, and generators of all three that the module holds itself, in lists and dicts too."""
 
     def __init__(self, module: nn.Module) -> None:
-        devices = {p.device for p in module.parameters()} | {b.device for b in module.buffers()}
-        self._cuda = sorted({d.index or 0 for d in devices if d.type == "cuda"})
-        self._others = [OtherDevice(kind) for kind in sorted({d.type for d in devices} - {"cpu", "cuda"})]
+        devices = {tensor.device for tensor in itertools.chain(module.parameters(), module.buffers())}
+        kinds = {device.type for device in devices}
+        self._cuda = sorted({device.index or 0 for device in devices if device.type == "cuda"})
+        self._others = [OtherDevice(kind) for kind in sorted(kinds - {"cpu", "cuda"})]
         # A step reads all of these twice or more: both are read only where they have changed.
-        self._python, self._numpy = PythonState(), NumpyState()
+        self._python = PythonState()
+        self._numpy = NumpyState()
         # A module may hold a generator of its own, for an augmentation, say.
-        held = [value for part in module.modules() for value in vars(part).values()]
-        self._generators = list({id(generator): generator for generator in _generators(held)}.values())
+        held: dict[int, Any] = {}
+        for part in module.modules():
+            for generator in _generators(vars(part).values()):
+                held[id(generator)] = generator
+        self._generators = list(held.values())
 
     def capture(self) -> dict[str, Any]:
-        """The states as they are, cheaply."""
+        """Return the states as they are, cheaply."""
         return {
             "torch": torch.default_generator.get_state(),
             "cuda": [torch.cuda.get_rng_state(index) for index in self._cuda],
@@ -39,7 +45,7 @@ class Randomness:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """The states as tensors and plain values (they load with ``weights_only=True``)."""
+        """Return the states as tensors and plain values (they load with ``weights_only=True``)."""
         state = self.capture()
         state["own"] = [_plain(own) for own in state["own"]]
         if isinstance(state["numpy"], dict):  # of another generator than the usual one
@@ -94,7 +100,7 @@ class OtherDevice:
 
 
 def _generators(values: Iterable[Any], depth: int = 3) -> Iterator[Any]:
-    """The generators among some values, and in lists, tuples and dicts of them, ``depth`` levels down."""
+    """Yield the generators among some values, and in lists, tuples and dicts of them, ``depth`` levels down."""
     numpy: Any = sys.modules.get("numpy")
     kinds: tuple[Any, ...] = (torch.Generator, random.Random)
     if numpy is not None:
@@ -102,8 +108,10 @@ def _generators(values: Iterable[Any], depth: int = 3) -> Iterator[Any]:
     for value in values:
         if isinstance(value, kinds):
             yield value
-        elif isinstance(value, list | tuple | dict) and depth:
-            yield from _generators(value.values() if isinstance(value, dict) else value, depth - 1)
+        elif isinstance(value, dict) and depth:
+            yield from _generators(value.values(), depth - 1)
+        elif isinstance(value, list | tuple) and depth:
+            yield from _generators(value, depth - 1)
 
 
 def _state_of(generator: Any) -> Any:
@@ -111,7 +119,9 @@ def _state_of(generator: Any) -> Any:
         return generator.get_state()
     if isinstance(generator, random.Random):
         return generator.getstate()
-    return generator.bit_generator.state if hasattr(generator, "bit_generator") else generator.get_state(legacy=False)
+    if hasattr(generator, "bit_generator"):
+        return generator.bit_generator.state
+    return generator.get_state(legacy=False)
 
 
 def _set_state(generator: Any, state: Any) -> None:
@@ -134,7 +144,7 @@ class PythonState:
         self._state: Any = None
 
     def get(self) -> Any:
-        """The state as ``random.getstate`` gives it: the same object until it changes."""
+        """Return the state as ``random.getstate`` gives it: the same object until it changes."""
         if not self._told:
             return random.getstate()
         generator: Any = random.getstate.__self__  # type: ignore[attr-defined]
@@ -163,16 +173,17 @@ class Memory:
         self._view = (ctypes.c_char * size).from_address(address)
 
     def read(self) -> bytes:
-        """What it holds."""
+        """Return what it holds."""
         return self._view.raw
 
 
 def _own_memory(generator: random.Random) -> object:
-    return Memory(generator, id(generator), generator.__sizeof__()).read(), getattr(generator, "gauss_next", None)
+    memory = Memory(generator, id(generator), generator.__sizeof__())
+    return memory.read(), getattr(generator, "gauss_next", None)
 
 
 def _memory_tells() -> bool:
-    """Whether a generator keeps its state in its own memory, as CPython's does: tried, not assumed."""
+    """Return whether a generator keeps its state in its own memory, as CPython's does: tried, not assumed."""
     trial = random.Random(0)
     before = _own_memory(trial)
     trial.random()
@@ -191,21 +202,29 @@ class NumpyState:
         self._state: Any = None
 
     def get(self) -> Any:
-        """The state as ``numpy.random.get_state`` gives it, the same object until it changes; None where numpy is not
-        loaded."""
+        """Return the state as ``numpy.random.get_state`` gives it: the same object until it changes.
+
+        None where numpy is not loaded.
+        """
         numpy = sys.modules.get("numpy")
         if numpy is None:
             return None
         memory = self._current(numpy)
-        seen = None if memory is None else memory.read()
-        if seen is None or seen != self._seen:
-            self._state = numpy.random.get_state(legacy=seen is not None)
-            # a second normal number kept for later lies elsewhere: where there is one, the memory does not tell
-            self._seen = None if seen is None or self._state[3] else seen
+        if memory is None:
+            self._seen = None
+            self._state = numpy.random.get_state(legacy=False)
+            return self._state
+        seen = memory.read()
+        if seen != self._seen:
+            self._seen = seen
+            self._state = numpy.random.get_state(legacy=True)
+            has_normal = self._state[3]
+            if has_normal:  # a second normal number, kept for later: it lies elsewhere, so the memory does not tell
+                self._seen = None
         return self._state
 
     def _current(self, numpy: Any) -> Memory | None:
-        """The memory of the generator as it is now; None: it does not tell."""
+        """Return the memory of the generator as it is now; None where it does not tell."""
         get_generator = getattr(numpy.random, "get_bit_generator", None)  # from numpy 1.24 on
         if get_generator is None:
             return None
@@ -216,14 +235,16 @@ class NumpyState:
 
 
 def _plain(state: Any) -> Any:
-    """Arrays as lists, through all levels."""
+    """Return a state with its arrays as lists, through all levels."""
     if isinstance(state, dict):
         return {name: _plain(value) for name, value in state.items()}
-    return state.tolist() if hasattr(state, "tolist") and not isinstance(state, Tensor) else state
+    if isinstance(state, Tensor) or not hasattr(state, "tolist"):
+        return state
+    return state.tolist()
 
 
 def _memory(generator: Any) -> Memory | None:
-    """The 624 words and the position of a Mersenne Twister; None of any other generator."""
+    """Return the 624 words and the position of a Mersenne Twister; None for any other generator."""
     if type(generator).__name__ != "MT19937":
         return None
     return Memory(generator, generator.ctypes.state_address, 4 * 625)

@@ -18,7 +18,7 @@ _RUN: ContextVar[object | None] = ContextVar("run", default=None)
 
 @contextmanager
 def one_program_run() -> Iterator[None]:
-    """Within the block results are remembered on every device, and none from outside serves.
+    """Within the block, remember results on every device, and use none from outside.
 
     A graph that is being recorded does the work once for all probes; a later one must do its own.
     """
@@ -117,7 +117,7 @@ class _Last(Generic[_Result]):
 
 
 def _versions(source: tuple[Any, ...], *, on_any_device: bool) -> list[int] | None:
-    """How often each tensor was written to; None: one of them does not tell, or is where it is not looked at."""
+    """Return how often each tensor was written to; None: one of them does not tell, or is where it is not looked at."""
     versions = []
     for item in source:
         if isinstance(item, Tensor):

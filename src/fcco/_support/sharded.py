@@ -20,7 +20,7 @@ _PLAIN = frozenset({Tensor, nn.Parameter})
 
 
 def _known(module: str, name: str) -> Any:
-    """A class of torch's that is loaded already; () otherwise: loading it takes half a second, and it was not used."""
+    """Return a class of torch's that is loaded already, else (): loading it takes half a second for nothing."""
     return getattr(sys.modules.get(module), name, ())
 
 
@@ -29,13 +29,14 @@ def _sharded_kind() -> Any:
 
 
 def is_sharded(tensor: object) -> bool:
-    """Whether a tensor is spread over ranks."""
+    """Return whether a tensor is spread over ranks."""
     return isinstance(tensor, _sharded_kind())
 
 
 def gathering_parts(module: nn.Module) -> list[Any]:
-    """The modules of the tree that FSDP2 gathers weights for."""
-    return [part for part in module.modules() if isinstance(part, _known("torch.distributed.fsdp", "FSDPModule"))]
+    """Return the modules of the tree that FSDP2 gathers weights for."""
+    kind = _known("torch.distributed.fsdp", "FSDPModule")
+    return [part for part in module.modules() if isinstance(part, kind)]
 
 
 def reshard(parts: Iterable[Any]) -> None:
@@ -53,7 +54,9 @@ def check_meshes(objective: nn.Module, world: int) -> None:
             "parameters outside of forward, where they are in parts"
         )
     reshard(gathering)  # parameters that are still gathered would pass for whole ones
-    reduced = {id(p) for part in gathering for p in part.parameters()}
+    reduced: set[int] = set()
+    for part in gathering:
+        reduced.update(id(p) for p in part.parameters())
     for name, p in objective.named_parameters():
         if is_sharded(p) and not (id(p) in reduced and _over_all_ranks(p, world)):
             raise ValueError(f"parameter {name} must be sharded by fully_shard over one mesh of all {world} ranks")
@@ -64,7 +67,7 @@ def _over_all_ranks(p: Any, world: int) -> bool:
 
 
 def part(tensor: Any) -> Tensor:
-    """This rank's part of a tensor, in the same memory; a tensor that is not sharded is its own part."""
+    """Return this rank's part of a tensor, in the same memory; a tensor that is not sharded is its own part."""
     if not is_sharded(tensor):
         return tensor  # type: ignore[no-any-return]
     with without_graph():  # else it would be a new tensor with a graph
@@ -73,7 +76,7 @@ def part(tensor: Any) -> Tensor:
 
 
 def parts(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """:func:`part` of each; quick where nothing is sharded, as it is asked several times per step."""
+    """Return the :func:`part` of each; quick where nothing is sharded, as it is called several times per step."""
     given = list(tensors)
     if _PLAIN.issuperset(map(type, given)):
         return given
@@ -81,13 +84,13 @@ def parts(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def copies(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Copies of this rank's parts."""
+    """Return copies of this rank's parts."""
     with without_graph():
         return [tensor.clone() for tensor in parts(tensors)]
 
 
 def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
-    """targets <- sources, in place; of sharded tensors this rank's part.
+    """Copy targets <- sources, in place; of sharded tensors this rank's part.
 
     Values are copied, never swapped by pointer, so that DDP, FSDP2, torch.compile and hooks keep working.
     """
@@ -96,7 +99,7 @@ def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
 
 
 def joined(mine: Tensor, like: Any) -> Tensor:
-    """The sharded tensor that ``mine`` is a part of, laid out as ``like`` is."""
+    """Return the sharded tensor that ``mine`` is a part of, laid out as ``like`` is."""
     if not is_sharded(like) or is_sharded(mine):
         return mine
     layout = {"run_check": False, "shape": like.shape, "stride": like.stride()}
@@ -105,13 +108,15 @@ def joined(mine: Tensor, like: Any) -> Tensor:
 
 
 def whole(tensor: Any) -> Tensor:
-    """A sharded tensor gathered from all ranks (each rank must call this)."""
-    full: Tensor = tensor.full_tensor() if is_sharded(tensor) else tensor
+    """Return a sharded tensor gathered from all ranks (each rank must call this)."""
+    full: Tensor = tensor
+    if is_sharded(tensor):
+        full = tensor.full_tensor()
     return full
 
 
 def spread(full: Any, like: Any) -> Any:
-    """A whole tensor that every rank has, laid out as ``like`` is; no rank asks another."""
+    """Return a whole tensor that every rank has, laid out as ``like`` is; the ranks do not communicate."""
     # Scalars in an optimizer's state (its step count) are whole on every rank.
     if not is_sharded(like) or is_sharded(full) or full.shape != like.shape:
         return full
@@ -123,19 +128,27 @@ def spread(full: Any, like: Any) -> Any:
 
 
 def spread_like(full: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
-    """This rank's parts of whole tensors, one per parameter: copies in its dtype, on its device, laid out as it is."""
-    cast = [tensor.detach().to(p.device, p.dtype) for tensor, p in zip(full, parameters, strict=True)]
-    return [part(spread(tensor, p)).clone() for tensor, p in zip(cast, parameters, strict=True)]
+    """Return this rank's parts of whole tensors, one per parameter: copies in its dtype, device and layout."""
+    copied = []
+    for tensor, p in zip(full, parameters, strict=True):
+        cast = tensor.detach().to(p.device, p.dtype)
+        copied.append(part(spread(cast, p)).clone())
+    return copied
 
 
 @torch.no_grad()
 def total_norm(mine: Sequence[Tensor], sharded: Sequence[bool]) -> Tensor:
-    """The norm of all tensors together, of which this rank has its parts of those marked."""
-    here = [tensor for tensor, mark in zip(mine, sharded, strict=True) if not mark]
-    there = [tensor for tensor, mark in zip(mine, sharded, strict=True) if mark]
+    """Return the norm of all tensors together; of those marked as sharded this rank has its part."""
+    parts_here = []
+    whole_here = []
+    for tensor, is_part in zip(mine, sharded, strict=True):
+        if is_part:
+            parts_here.append(tensor)
+        else:
+            whole_here.append(tensor)
     # In double precision: squares of many parts are added.
-    square = torch.nn.utils.get_total_norm(there).double().square()
+    square = torch.nn.utils.get_total_norm(parts_here).double().square()
     dist.all_reduce(square)
-    if here:
-        square += torch.nn.utils.get_total_norm(here).double().square()
+    if whole_here:
+        square += torch.nn.utils.get_total_norm(whole_here).double().square()
     return square.sqrt().to(mine[0].dtype)

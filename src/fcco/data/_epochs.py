@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import torch
 
 from fcco._support import checks
 from fcco.data._batch import Batch
 from fcco.data._blocks import Blocks
-from fcco.data._pass import full_pass
+from fcco.data._pass import Plan, fetched, full_pass
+
+
+class LoaderOptions(TypedDict):
+    """What every loader takes besides the sizes of a step.
+
+    Attributes:
+        seed: of the draws.
+        steps_per_epoch: batches per iteration; None: the loader's own.
+        num_workers: processes that fetch examples.
+        pin_memory: as in torch's DataLoader.
+    """
+
+    seed: int
+    steps_per_epoch: int | None
+    num_workers: int
+    pin_memory: bool
 
 
 class EpochLoader(ABC):
@@ -62,6 +78,7 @@ class EpochLoader(ABC):
         self._pin = checks.flag("pin_memory", pin_memory) and torch.accelerator.is_available()
         self.reader = structure.data.source.reader(num_workers, pin_memory=self._pin)
         self._pass_seed = pass_seed
+        self._origin = structure.data.origin()  # here: reading the data would stop a capture
         self._epoch = 0
         self._step = 0  # of the epoch
         self._turn = 0  # counts iterations, so that an old one knows that it is over
@@ -105,6 +122,11 @@ class EpochLoader(ABC):
     def _end_epoch(self) -> None:
         self._step = 0
         self._epoch += 1
+
+    def _fetch(self, plan: Plan) -> Batch:
+        """Return the batch of one plan with its x, fetched in this process."""
+        _, batch = next(fetched(iter([plan]), self.reader, dtype=self.dtype, keep=False, origin=self._origin))
+        return batch
 
     def _pinned(self, batch: Batch) -> Batch:
         if self._pin and self.device.type == "cpu":

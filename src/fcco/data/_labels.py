@@ -144,16 +144,24 @@ def values_of(name: str, value: Any, size: int, device: torch.device, classes: A
         return Values(labels_of(name, given, size, device, classes=names).y, tuple(names))
     given = given.to(device)
     if classes:
-        if given.dim() != 1:
-            raise ValueError(
-                f"{name} must have shape ({size},) with classes={tuple(classes)}, got {tuple(given.shape)}"
-            )
-        number = _class_numbers(name, given.to(exact_dtype(device)), list(classes))
-        if given.is_floating_point():
-            number = number.to(given.dtype).masked_fill(number < 0, torch.nan)
-        return Values(number, tuple(classes))
+        return _values_of_classes(name, given, tuple(classes))
     if classes is not None or given.dim() != 1 or given.is_complex() or given.dtype == torch.bool:
         return Values(given)
+    return _zero_and_one(given)
+
+
+def _values_of_classes(name: str, given: Tensor, classes: tuple[Any, ...]) -> Values:
+    """Numbers (N,) as positions in the list of classes; a missing one stays NaN where the dtype has it."""
+    if given.dim() != 1:
+        raise ValueError(f"{name} must have shape ({given.shape[0]},) with classes={classes}, got {tuple(given.shape)}")
+    number = _class_numbers(name, given.to(exact_dtype(given.device)), list(classes))
+    if given.is_floating_point():
+        number = number.to(given.dtype).masked_fill(number < 0, torch.nan)
+    return Values(number, classes)
+
+
+def _zero_and_one(given: Tensor) -> Values:
+    """Numbers (N,) of two values as 0 and 1, and all others as they are."""
     if not _two_values(given):
         return Values(given)
     low = given.min()

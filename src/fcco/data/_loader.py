@@ -96,7 +96,6 @@ class Loader(EpochLoader):
         trial = torch.Generator(self.device).manual_seed(0)
         structure.draw(self.share.draw(trial), samples, self.share, trial)
         self._random = torch.Generator(self.device).manual_seed(self._seed).get_state()
-        self._origin = structure.data.origin()  # here: reading the data would stop a capture
         self._batches = 0  # handed out in all: says which are large
         self._generator = torch.Generator(self.device)  # of batches that are drawn later
         self._is_lazy = False
@@ -158,9 +157,7 @@ class Loader(EpochLoader):
 
     def _drawn(self, number: int, generator: torch.Generator) -> Batch:
         """Batch ``number``, counted from 0, with its x."""
-        plan = self._plan(number, generator)
-        _, batch = next(fetched(iter([plan]), self.reader, dtype=self.dtype, keep=False, origin=self._origin))
-        return batch
+        return self._fetch(self._plan(number, generator))
 
     def _plans(self, steps: int) -> Iterator[Plan]:
         generator = torch.Generator(self.device)

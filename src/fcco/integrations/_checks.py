@@ -12,7 +12,7 @@ from fcco.solver import Solver
 
 
 def check_solver(solver: Any, model: nn.Module) -> None:
-    """The solver trains parameters of ``model``, which lie where they lay when it was made."""
+    """Refuse a solver that does not train parameters of ``model``, or whose parameters have moved since it was made."""
     if not isinstance(solver, Solver):
         raise TypeError(f"solver must be a fcco.Solver, got {type(solver).__name__}")
     known = {id(p) for p in model.parameters()}
@@ -26,7 +26,7 @@ def check_solver(solver: Any, model: nn.Module) -> None:
 
 
 def check_loader(loader: Any) -> None:
-    """The loader knows its length, so that nobody reads it ahead, and can tell where in an epoch it stands."""
+    """Refuse a loader without a length, or one that cannot say where in an epoch it is."""
     if not isinstance(loader, Sized) or not isinstance(loader, Iterable):
         raise TypeError(f"loader must be iterable and have a length, got {type(loader).__name__}")
     if not hasattr(loader, "load_state_dict") or not hasattr(loader, "state_dict"):
@@ -36,16 +36,16 @@ def check_loader(loader: Any) -> None:
 
 
 def as_arguments(batch: Any) -> tuple[Any, ...]:
-    """The arguments of ``solver.step`` from what a loader yields: a batch, or ``(index, *data)``."""
+    """Return the arguments of ``solver.step`` from what a loader yields: a batch, or ``(index, *data)``."""
     if isinstance(batch, Batch):
         return (batch,)
     return tuple(batch)
 
 
 def at_next_epoch(state: dict[str, Any]) -> dict[str, Any]:
-    """A loader's state after its epoch's last step, as that of one about to begin the next epoch.
+    """Return a loader's state after its epoch's last step as that of one about to begin the next epoch.
 
     A framework that counts to the loader's length never asks for one batch too many, so the loader itself would go
-    on with the rest of its epoch: with nothing.
+    on with the rest of its epoch, which is empty.
     """
     return state | {"step": 0}

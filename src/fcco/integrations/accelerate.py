@@ -7,8 +7,8 @@ from accelerate import Accelerator, DistributedType
 from fcco.checkpoint import Stateful
 from fcco.solver import Solver
 
+# Where every rank has whole parameters.
 _WHOLE = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
-
 
 __all__ = ["register"]
 

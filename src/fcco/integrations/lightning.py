@@ -11,12 +11,12 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from fcco.integrations._checks import as_arguments, at_next_epoch, check_loader, check_solver
 from fcco.solver import Report, Solver
 
-if tuple(int(part) for part in pl.__version__.split(".")[:2]) < (2, 5):
+_major, _minor = pl.__version__.split(".")[:2]
+if (int(_major), int(_minor)) < (2, 5):
     raise ImportError(f"lightning 2.5 or later is needed, got {pl.__version__}: earlier ones miscount a resumed epoch")
 _KEY = "fcco"
 _PRECISIONS = ("32-true", "bf16-mixed")
 _TWICE = ("objective", "optimizer")  # of a solver's state: Lightning's own part of a checkpoint has them
-
 
 __all__ = ["SolverModule"]
 
@@ -66,16 +66,16 @@ class SolverModule(pl.LightningModule):
         self._ready = False
 
     def train_dataloader(self) -> Any:
-        """The loader that ``configure_optimizers`` made."""
+        """Return the loader that ``configure_optimizers`` made."""
         self._need("loader")
         return self.loader
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
-        """One step of the solver, then of the schedulers."""
+        """Take a step of the solver, then of the schedulers."""
         if not self._ready:
             raise RuntimeError(f"{type(self).__name__}.on_train_start must call super().on_train_start()")
         arguments = as_arguments(batch)
-        self._own_random()
+        self._restore_random()
         try:
             with self.solver.gradient(*arguments) as pending:
                 if not pending.skipped:
@@ -86,7 +86,7 @@ class SolverModule(pl.LightningModule):
         self.log_report(pending.report)
 
     def log_report(self, report: Report) -> None:
-        """What is logged of a step; override it to log something else.
+        """Log a step; override it to log something else.
 
         Args:
             report: of the step.
@@ -96,30 +96,37 @@ class SolverModule(pl.LightningModule):
             self.log("tracking_error", report.tracking_error)
 
     def _schedule(self, report: Report) -> None:
-        """Both kinds here and not in an epoch's hooks, which a run resumed after the last step would pass over."""
+        """Step the schedulers that are due after this step."""
+        # Epochs are counted here and not in their own hooks: a run resumed after an epoch's last step would miss them.
         for config in self.trainer.lr_scheduler_configs:
-            by_step = config.interval == "step"
-            due = not report.skipped if by_step else self.trainer.is_last_batch
-            count = report.step if by_step else self.trainer.current_epoch + 1
+            if config.interval == "step":
+                due = not report.skipped
+                count = report.step
+            else:
+                due = self.trainer.is_last_batch
+                count = self.trainer.current_epoch + 1
             if due and count % config.frequency == 0:
                 config.scheduler.step()
-
-    # ------------------------------------------------------------------ resuming
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what Lightning does not save itself; called on every rank."""
         if not self._ready or "optimizer_states" not in checkpoint:  # before training, or the weights alone
             return
-        self._own_random()
-        solver = {name: value for name, value in self.solver.state_dict().items() if name not in _TWICE}
+        self._restore_random()
+        solver = self.solver.state_dict()
+        for name in _TWICE:
+            del solver[name]
         loader = self.loader.state_dict()
-        checkpoint[_KEY] = {"solver": solver, "loader": at_next_epoch(loader) if self.trainer.is_last_batch else loader}
+        if self.trainer.is_last_batch:
+            loader = at_next_epoch(loader)
+        checkpoint[_KEY] = {"solver": solver, "loader": loader}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep the state until the solver is there; where nothing is fitted, weights alone are loaded."""
-        self._resumes, self._saved = self._fits(), checkpoint.get(_KEY)
+        self._resumes = self._is_fitting()
+        self._saved = checkpoint.get(_KEY)
 
-    def _fits(self) -> bool:
+    def _is_fitting(self) -> bool:
         try:
             return bool(self.trainer.state.fn == "fit")
         except RuntimeError:  # no trainer: load_from_checkpoint
@@ -128,29 +135,35 @@ class SolverModule(pl.LightningModule):
     def on_train_start(self) -> None:
         """Check what ``configure_optimizers`` made, and go on from a checkpoint; Lightning has restored its part."""
         self._check()
-        resumes, saved, solver = self._resumes, self._saved, self.solver
-        self._resumes, self._saved, self._random, self._ready = False, None, None, True
-        if not resumes:
-            return
+        resumes = self._resumes
+        saved = self._saved
+        self._resumes = False
+        self._saved = None
+        self._random = None
+        self._ready = True
+        if resumes:
+            self._resume(saved)
+
+    def _resume(self, saved: dict[str, Any] | None) -> None:
         if saved is None:
             raise ValueError("the checkpoint holds no solver's state: it cannot be resumed")
+        solver = self.solver
         restored = {"objective": solver.objective.state_dict(), "optimizer": solver.optimizer.state_dict()}
         solver.load_state_dict(saved["solver"] | restored)
         self.loader.load_state_dict(saved["loader"])
         self._random = solver.randomness.capture()
 
-    def _own_random(self) -> None:
+    def _restore_random(self) -> None:
+        """Put the generators back to where the last step left them."""
         if self._random is not None:
             self.solver.randomness.restore(self._random)
-
-    # ------------------------------------------------------------------ refusing
 
     def _need(self, part: str) -> None:
         if not hasattr(self, part):
             raise TypeError(f"{type(self).__name__}.configure_optimizers must set self.{part}")
 
     def _check(self) -> None:
-        trainer, name = self.trainer, f"{type(self).__name__}.configure_optimizers"
+        trainer = self.trainer
         if trainer.precision not in _PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(_PRECISIONS)}, got {trainer.precision}")
         if not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):
@@ -160,6 +173,7 @@ class SolverModule(pl.LightningModule):
         check_solver(self.solver, self)
         check_loader(self.loader)
         if trainer.optimizers != [self.solver.optimizer]:
+            name = f"{type(self).__name__}.configure_optimizers"
             raise ValueError(f"{name} must return the solver's optimizer, and no other")
         if any(isinstance(config.scheduler, ReduceLROnPlateau) for config in trainer.lr_scheduler_configs):
             raise ValueError("ReduceLROnPlateau is not supported: schedulers step after the solver, without a metric")

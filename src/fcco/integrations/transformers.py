@@ -116,12 +116,16 @@ class SolverTrainer(Trainer):
         return cls.prediction_step is not SolverTrainer.prediction_step or cls.evaluate is not SolverTrainer.evaluate
 
     def get_train_dataloader(self) -> Any:
-        """The loader: its draws are each rank's own already."""
+        """Return the loader as it is: its draws are each rank's own already."""
         return _AsTuples(self.loader)
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
-        """A step of the solver up to z in ``p.grad``; Trainer's loop takes the optimizer's step right after."""
-        arguments = [part.to(self.args.device) if hasattr(part, "to") else part for part in inputs]
+        """Take a step of the solver up to z in ``p.grad``; Trainer's loop takes the optimizer's step right after."""
+        arguments = []
+        for part in inputs:
+            if hasattr(part, "to"):
+                part = part.to(self.args.device)
+            arguments.append(part)
         self.solver.objective.train()
         with self.accelerator.autocast(), self.solver.gradient(*arguments) as pending:
             pass  # z stays in p.grad, for Trainer to clip
@@ -132,7 +136,7 @@ class SolverTrainer(Trainer):
         return pending.report.f.mean()
 
     def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
-        """Trainer's, without a trace in the run: its DataLoader would draw from the generators of the steps."""
+        """Evaluate as Trainer does, and put the random state back: its DataLoader draws from the steps' generators."""
         before = self.solver.randomness.capture()
         try:
             metrics: dict[str, float] = super().evaluate(*args, **options)
@@ -143,13 +147,8 @@ class SolverTrainer(Trainer):
     def prediction_step(
         self, model: nn.Module, inputs: Any, prediction_loss_only: bool, ignore_keys: list[str] | None = None
     ) -> tuple[None, Tensor | None, Any]:
-        """The network's outputs for a batch of ``eval_dataset``, and its labels; no loss."""
-        if isinstance(inputs, Mapping):
-            names = self.label_names or ["labels"]
-            x: Any = {name: value for name, value in inputs.items() if name not in names}
-            labels = [inputs[name] for name in names if name in inputs]
-        else:
-            x, *labels = inputs
+        """Return the network's outputs for a batch of ``eval_dataset``, and its labels; there is no loss."""
+        x, y = self._x_and_labels(inputs)
         x = self._prepare_input(x)
         objective = self.solver.objective
         assert isinstance(objective, OutputObjective)  # for others eval_dataset was refused
@@ -157,17 +156,28 @@ class SolverTrainer(Trainer):
             outputs = objective.outputs(x)
         if prediction_loss_only:
             return None, None, None
-        y = None
-        if labels:
-            y = labels[0] if len(labels) == 1 else tuple(labels)
         return None, outputs.detach().float(), y
 
+    def _x_and_labels(self, inputs: Any) -> tuple[Any, Any]:
+        """Return what the network is given, and the labels: None, one tensor, or a tuple of several."""
+        if isinstance(inputs, Mapping):
+            names = self.label_names or ["labels"]
+            x: Any = {name: value for name, value in inputs.items() if name not in names}
+            labels = [inputs[name] for name in names if name in inputs]
+        else:
+            x, *labels = inputs
+        if not labels:
+            return x, None
+        if len(labels) == 1:
+            return x, labels[0]
+        return x, tuple(labels)
+
     def _clip_grad_norm(self, model: nn.Module) -> Any:
-        """z whole: an objective may have parameters of its own besides the network's."""
+        """Clip all of z: an objective may have parameters of its own besides the network's."""
         return self.accelerator.clip_grad_norm_(self.solver.parameters, self.args.max_grad_norm)
 
     def _load_best_model(self) -> None:
-        """The best checkpoint's weights, those of the objective's own parameters too."""
+        """Load the best checkpoint's weights, those of the objective's own parameters too."""
         super()._load_best_model()
         folder = self.state.best_model_checkpoint
         if folder is not None:
@@ -175,7 +185,7 @@ class SolverTrainer(Trainer):
             self.solver.objective.load_state_dict(content["states"]["solver"]["objective"])
 
     def log(self, logs: dict[str, float], *args: Any) -> None:
-        """Trainer's figures of a step, with the solver's."""
+        """Log Trainer's figures of a step together with the solver's."""
         if "loss" in logs and self.report is not None:
             logs["samples"] = self.report.samples
             if self.report.u is not None:
@@ -187,13 +197,14 @@ class SolverTrainer(Trainer):
         folder = resume_from_checkpoint
         if folder is True:
             folder = get_last_checkpoint(self.args.output_dir) or True  # Trainer says that there is none
-        folder = str(folder) if isinstance(folder, Path) else folder
+        elif isinstance(folder, Path):
+            folder = str(folder)
         self._resume.read(folder)
         return super().train(folder, *args, **options)
 
 
 def _network_of(solver: Solver) -> nn.Module:
-    """The network that Trainer evaluates and saves; an objective of the user's own stands for itself."""
+    """Return the network that Trainer evaluates and saves; an objective of the user's own stands for itself."""
     objective = solver.objective
     if isinstance(objective, OutputObjective) and isinstance(objective.model, nn.Module):
         return objective.model
@@ -201,7 +212,7 @@ def _network_of(solver: Solver) -> nn.Module:
 
 
 def _collate(rows: list[Any]) -> Any:
-    """Rows of an evaluation set as a batch: dicts as Trainer does it, pairs (x, y) as a DataLoader does."""
+    """Return rows of an evaluation set as a batch: dicts as Trainer does it, pairs (x, y) as a DataLoader does."""
     if isinstance(rows[0], (tuple, list)):
         return default_collate(rows)
     return default_data_collator(rows)
@@ -226,14 +237,17 @@ class _Resume(TrainerCallback):
     """Writes and reads ``fcco.pt``."""
 
     def __init__(self, solver: Solver, loader: Any) -> None:
-        self._solver, self._loader = solver, loader
+        self._solver = solver
+        self._loader = loader
         self._path: Path | None = None
 
     def read(self, folder: str | bool | None) -> None:
-        """Where training is to go on from, once Trainer has restored its part."""
-        self._path = Path(folder) / FILE if isinstance(folder, str) else None
-        if self._path is not None and not self._path.exists():
-            raise FileNotFoundError(f"no solver's state at {self._path}: this checkpoint cannot be resumed")
+        """Say where training is to go on from, once Trainer has restored its part."""
+        self._path = None
+        if isinstance(folder, str):
+            self._path = Path(folder) / FILE
+            if not self._path.exists():
+                raise FileNotFoundError(f"no solver's state at {self._path}: this checkpoint cannot be resumed")
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         if self._path is None:
@@ -243,7 +257,7 @@ class _Resume(TrainerCallback):
             self._loader.load_state_dict(at_next_epoch(self._loader.state_dict()))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
-        """Trainer counts the batches of a resumed epoch from 0: say where in it we are."""
+        """Say where in the epoch we are: Trainer counts the batches of a resumed one from 0."""
         whole, rest = divmod(state.global_step, len(self._loader))
         state.epoch = whole + rest / len(self._loader)
 

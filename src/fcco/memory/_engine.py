@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from typing import Any, final
+from typing import Any, Unpack, final
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch import Tensor
 from fcco._support.interrupts import uninterrupted
 from fcco._support.parallel import rank_and_world
 from fcco.data import Batch
+from fcco.data._epochs import LoaderOptions
 from fcco.data._reader import Reader
 from fcco.memory._diagnostics import warn_if_stale
 from fcco.memory._exchange import gathered, join_exchange, output_error
@@ -201,33 +202,15 @@ class MemoryEngine(TableKeeper, Engine):
 
     # ------------------------------------------------------------------ loaders and figures
 
-    def loader(
-        self,
-        blocks: int,
-        samples: int,
-        *,
-        seed: int,
-        steps_per_epoch: int | None,
-        num_workers: int,
-        pin_memory: bool,
-    ) -> MemoryLoader:
+    def loader(self, blocks: int, samples: int, **options: Unpack[LoaderOptions]) -> MemoryLoader:
         if self._objective.features:
             warnings.warn(
                 "the output memory does not pay for features: contrastive losses end far lower with fcco.sox, since "
                 "what is drawn flees from where the others were (docs/memory.md)",
                 stacklevel=3,
             )
-        return MemoryLoader(
-            self,
-            self._objective.blocks,
-            blocks,
-            samples,
-            seed=seed,
-            steps_per_epoch=steps_per_epoch,
-            num_workers=num_workers,
-            pin_memory=pin_memory,
-            dtype=self._objective.input_dtype(),
-        )
+        objective = self._objective
+        return MemoryLoader(self, objective.blocks, blocks, samples, dtype=objective.input_dtype(), **options)
 
     def diagnose(self, full_pass: FullPass | None, z: list[Tensor] | None, gradient: bool) -> Diagnosis:
         chosen = full_pass

@@ -133,7 +133,6 @@ class MemoryLoader(EpochLoader):
         self.ahead = max(AHEAD, 2 * num_workers)  # DataLoader asks for two batches per worker
         self._generator = torch.Generator().manual_seed(rank_seed(seed, 0))  # the same on every rank
         self._queue: deque[_Drawn] = deque()  # drawn, not handed out; the first is the next step's
-        self._origin = self.structure.data.origin()  # here: reading the data would stop a capture
         self._is_lazy = False
         self._planned = 0  # steps of the last plan that were not handed out
         self._lent = 0  # draws of the queue that a DataLoader was given
@@ -158,14 +157,12 @@ class MemoryLoader(EpochLoader):
             drawn = self._queue.popleft()
             self._planned = 0
             self._step += 1
-            yield PlannedBatch(self._fetch, drawn.id, drawn.probability)
+            yield PlannedBatch(self._fetch_drawn, drawn.id, drawn.probability)
         self._end_epoch()
 
-    def _fetch(self, id: Tensor, probability: Tensor) -> Batch:
+    def _fetch_drawn(self, id: Tensor, probability: Tensor) -> Batch:
         """The batch of some examples (K,) drawn with these probabilities (K,), with its x."""
-        plan = Plan(self._unfetched(id, probability), 0)
-        _, batch = next(fetched(iter([plan]), self.reader, dtype=self.dtype, keep=False, origin=self._origin))
-        return batch
+        return self._fetch(Plan(self._unfetched(id, probability), 0))
 
     def _fetched_batches(self) -> Iterator[Batch]:
         turn = self._begin_turn()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import Any, Protocol, Unpack, final
 
 from torch import Tensor
 
 from fcco._objective import Objective
 from fcco._support.module_state import Snapshot
-from fcco.data._epochs import EpochLoader
+from fcco.data._epochs import EpochLoader, LoaderOptions
 from fcco.methods import Method
 from fcco.methods._rates import Rates
 from fcco.methods.estimators import Weights
@@ -170,25 +170,13 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def loader(
-        self,
-        blocks: int,
-        samples: int,
-        *,
-        seed: int,
-        steps_per_epoch: int | None,
-        num_workers: int,
-        pin_memory: bool,
-    ) -> EpochLoader:
+    def loader(self, blocks: int, samples: int, **options: Unpack[LoaderOptions]) -> EpochLoader:
         """The loader that suits the engine.
 
         Args:
             blocks: B1, over all ranks.
             samples: B2.
-            seed: of the draws.
-            steps_per_epoch: None: the loader's own.
-            num_workers: processes that fetch examples.
-            pin_memory: as in torch's DataLoader.
+            options: what the loader takes besides.
         """
 
     def keep_weights(self, weights: list[Tensor] | None) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Unpack, final
 
 import torch
 from torch import Tensor
 
 from fcco._support.sharded import copies
 from fcco.data import Batch, Loader
+from fcco.data._epochs import LoaderOptions
 from fcco.data._pending import PendingBatch
 from fcco.methods._box import Box, Boxed, Drawn, Point
 from fcco.methods.estimators import Sarah, Weights
@@ -309,16 +310,7 @@ class TrackedBlocks(Engine):
 
     # ------------------------------------------------------------------ loaders and figures
 
-    def loader(
-        self,
-        blocks: int,
-        samples: int,
-        *,
-        seed: int,
-        steps_per_epoch: int | None,
-        num_workers: int,
-        pin_memory: bool,
-    ) -> Loader:
+    def loader(self, blocks: int, samples: int, **options: Unpack[LoaderOptions]) -> Loader:
         objective = self._objective
         if not isinstance(objective, OverData):
             raise TypeError(
@@ -329,15 +321,7 @@ class TrackedBlocks(Engine):
         large = None
         if isinstance(estimator, Sarah):
             large = (estimator.period, LARGE)
-        return objective.loader(
-            blocks,
-            samples,
-            seed=seed,
-            steps_per_epoch=steps_per_epoch,
-            num_workers=num_workers,
-            pin_memory=pin_memory,
-            large=large,
-        )
+        return objective.loader(blocks, samples, large=large, **options)
 
     # ------------------------------------------------------------------ captured steps
 
