@@ -258,3 +258,10 @@ def test_renewing_statistics_counts_as_examples_too() -> None:
     looks = len(normed.history)
     per_look = min(16 * 64, 160)
     assert normed.examples - trained in (looks * per_look, (looks + 1) * per_look)  # one more for an average of trials
+
+
+@pytest.mark.parametrize("last", [nn.Sigmoid(), nn.LogSigmoid(), nn.Sequential(nn.Sigmoid())])
+def test_squashed_scores_are_refused(last: nn.Module) -> None:
+    model = nn.Sequential(nn.Linear(6, 1), last)
+    with pytest.raises(ValueError, match=r"ends in (Log)?Sigmoid: leave that out"):
+        fcco.fit(model, (torch.randn(60, 6), torch.arange(60) % 6 == 0), progress=False)

@@ -70,10 +70,10 @@ def test_a_finished_fit_is_not_trained_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"metric": "roc_auc"}, "another metric"),
-        ({"seed": 1}, "another seed: 0, here 1"),
-        ({"batch_size": 16}, "another batch_size"),
-        ({"recipe": Recipe(epochs=4, least_examples=1, checks=6, plain=PLAIN)}, "another recipe"),
+        ({"metric": "roc_auc"}, "another fit: its metric is"),
+        ({"seed": 1}, "another fit: its seed is 0, here it is 1"),
+        ({"batch_size": 16}, "another fit: its batch_size is"),
+        ({"recipe": Recipe(epochs=4, least_examples=1, checks=6, plain=PLAIN)}, "another fit: its recipe is"),
     ],
 )
 def test_a_checkpoint_of_another_fit_is_refused(tmp_path: Path, change: dict[str, Any], words: str) -> None:
@@ -90,9 +90,9 @@ def test_a_checkpoint_of_other_data_or_another_model_is_refused(tmp_path: Path) 
     fcco.fit(net(), (x, y), checkpoint=path, recipe=QUICK, progress=False)
     changed = x.clone()
     changed[3, 1] += 1e-3
-    with pytest.raises(fcco.CheckpointError, match=r"another (training|validation) data"):
+    with pytest.raises(fcco.CheckpointError, match=r"another fit: its (training|validation) data is"):
         fcco.fit(net(), (changed, y), checkpoint=path, recipe=QUICK, progress=False)
     other = net()
     other[0].weight.data[0, 0] += 1.0
-    with pytest.raises(fcco.CheckpointError, match="another model"):
+    with pytest.raises(fcco.CheckpointError, match="another fit: its model is"):
         fcco.fit(other, (x, y), checkpoint=path, recipe=QUICK, progress=False)

@@ -106,6 +106,7 @@ def fit(
     place = _device(device, model)
     train, valid = parts_of(data, validation, goal, seed)
     _check_trainable(model)
+    _check_ending(model)
     with _isolated(place):
         network = copy.deepcopy(model).to(place)
         train = train.to(place)
@@ -212,6 +213,18 @@ def _check_trainable(model: nn.Module) -> None:
                 f"model must not have float16 parameters, in which training overflows, got {name}: give model.float(), "
                 'and precision="bf16" for speed'
             )
+
+
+def _check_ending(model: nn.Module) -> None:
+    """Refuse scores squashed by the last layer: the plain loss would squash them again, margins would not fit in."""
+    last = model
+    while isinstance(last, nn.Sequential) and len(last) > 0:
+        last = last[-1]
+    if isinstance(last, nn.Sigmoid | nn.Softmax | nn.LogSigmoid | nn.LogSoftmax):
+        raise ValueError(
+            "model must give scores as they leave its last linear layer, got one that ends in "
+            f"{type(last).__name__}: leave that out"
+        )
 
 
 def _check_outputs(model: nn.Module, data: Structure, precision: str, argument: str) -> None:
