@@ -4,6 +4,7 @@
    worse on the validation part are dropped early (successive halving), the others go on where they were. Some decay as
    AdamW does, some as Adam does with its decay inside the normalised gradient. The second drops inputs that tell
    nothing, which is worth most where there are hundreds of rare 0/1 columns; pair losses then go on with that kind.
+   Scales and shifts of norm layers do not decay, as is usual.
 2. The best of them, at its best moment, is where ranking objectives start: a few that press on the top of the list in
    different ways, minimised by the output memory.
 3. Along every run the weights are averaged, and the average is what is judged. At the end the averages of all ranking
