@@ -288,6 +288,10 @@ def test_a_run_does_not_go_on_where_evaluations_are_lost(kept: int, tmp_path: Pa
     metrics.write_text("".join(lines[:kept]))
     with pytest.raises(LabError, match=r"metrics.jsonl lacks the evaluations of steps .* put the file back"):
         train(SMALL, tmp_path, resume=True)
+    for damaged in (b"[1]\n", b"{}\n", b"3\n", b'{"step": "x"}\n', b"\xff\n"):
+        metrics.write_bytes(damaged)
+        with pytest.raises(LabError, match=r"metrics.jsonl lacks the evaluations of steps 0"):
+            train(SMALL, tmp_path, resume=True)
     metrics.write_text("".join(lines))
     train(SMALL, tmp_path, resume=True)
     assert metrics.read_text() == "".join(lines)

@@ -12,16 +12,27 @@ from fcco.lab.errors import LabError, writing
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Read the evaluations of a metrics.jsonl; a half-written last line is passed over."""
+    """Read the evaluations of a metrics.jsonl, up to the first line that is none: the last may be half-written."""
     rows: list[dict[str, Any]] = []
     if not path.exists():
         return rows
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line)
         except json.JSONDecodeError:
             break
+        if not isinstance(row, dict):
+            break
+        rows.append(row)
     return rows
+
+
+def step_of(row: Mapping[str, Any]) -> int:
+    """Which step an evaluation was made after; -1 where a damaged row does not tell."""
+    step = row.get("step")
+    if not isinstance(step, int):
+        return -1
+    return step
 
 
 def read_json(path: Path) -> dict[str, Any]:

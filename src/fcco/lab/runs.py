@@ -17,7 +17,7 @@ import torch
 import fcco
 from fcco.lab.config import DataConfig, TrainConfig
 from fcco.lab.errors import LabError, writing
-from fcco.lab.files import finite, read_json, read_rows, write_aside, write_json
+from fcco.lab.files import finite, read_json, read_rows, step_of, write_aside, write_json
 from fcco.lab.values import as_values, from_values
 
 __all__ = [
@@ -124,7 +124,7 @@ class RunFolder:
 
     def keep_rows(self, last_step: int) -> list[dict[str, Any]]:
         """Drop evaluations after ``last_step`` (they will come again) and a half-written line; the rest."""
-        rows = [row for row in read_rows(self.metrics) if row["step"] <= last_step]
+        rows = [row for row in read_rows(self.metrics) if 0 <= step_of(row) <= last_step]
         write_aside(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
         return rows
 

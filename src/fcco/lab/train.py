@@ -19,7 +19,7 @@ from fcco.data import Batch
 from fcco.lab.config import TrainConfig, check
 from fcco.lab.errors import Diverged, Interrupted, LabError, Pruned, one_line, writing
 from fcco.lab.evaluate import Judged, Row, judge, scores
-from fcco.lab.files import read_json, read_rows, write_json
+from fcco.lab.files import read_json, read_rows, step_of, write_json
 from fcco.lab.loaded import inputs_of
 from fcco.lab.machine import thread_count
 from fcco.lab.monitor import Board, Silent, Tally, Watch
@@ -245,7 +245,7 @@ class _Training:
         due = {0, 1, *range(self.parts.eval_every, taken + 1, self.parts.eval_every)}
         if taken == self.parts.total_steps:
             due.add(taken)
-        lost = sorted(due - {row["step"] for row in read_rows(self.folder.metrics)})
+        lost = sorted(due - {step_of(row) for row in read_rows(self.folder.metrics)})
         if lost:
             raise LabError(
                 f"{self.folder.metrics} lacks the evaluations of steps {checks.some(lost)}, which were made before the "

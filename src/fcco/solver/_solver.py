@@ -56,7 +56,7 @@ from fcco.solver._state import (
 from fcco.solver._transaction import Transaction
 
 STATE_VERSION = 2
-_FIXED = frozenset({"objective", "optimizer", "radius", "normalize", "keep", "parameters", "device", "randomness"})
+_FIXED = frozenset({"objective", "optimizer", "radius", "normalize", "keep"})
 
 
 class NonFinite(StrEnum):
