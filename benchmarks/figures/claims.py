@@ -19,6 +19,7 @@ from fcco.lab.figure import short
 UNITS = {
     "alone": "seconds (steps timed alone)",
     "seconds": "seconds (side by side)",
+    "process": "seconds of the process on a CPU",
     "oracle": "oracle calls",
     "step": "steps",
 }
@@ -152,9 +153,17 @@ def claims_table(studies: Sequence[Study], progress: Progress) -> str:
         if x == "seconds" and all("alone" in row["curve"] for row in (*first, *second)):
             x = "alone"
         found = compare(first, second, claim.first_x or x, x)
-        cells = [claim.text, claim.where, verdict(found, claim.kind), *_numbers(found, UNITS.get(x, x))]
+        unit = x
+        if x == "seconds" and all(_on_cpu(row) for row in (*first, *second)):
+            unit = "process"
+        cells = [claim.text, claim.where, verdict(found, claim.kind), *_numbers(found, UNITS.get(unit, unit))]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _on_cpu(row: Row) -> bool:
+    device: str = row.get("environment", {}).get("device", "")
+    return device == "cpu"
 
 
 def _numbers(found: Comparison | None, x: str) -> list[str]:

@@ -22,6 +22,7 @@ LABELS = {
     "seconds": "seconds in steps, with other runs side by side",
     "alone": "seconds in steps, by the time of a step with nothing beside it",
     "step": "iterations",
+    "process": "seconds of the process in steps, one core of a CPU",
 }
 #: Labels of the small studies -> the method in whose colours they are drawn.
 COLOURS = {
@@ -162,7 +163,10 @@ def _draw_one(layout: Layout, x: str, studies: Mapping[str, Study], progress: Pr
     if not panels:
         return False
     note = _note(layout, studies, drawn, wanted)
-    draw(target, panels, x="x", x_label=LABELS[x], title=layout.title, note=note)
+    label = LABELS[x]
+    if x == "seconds" and layout.name == FREE_SMALL:
+        label = LABELS["process"]
+    draw(target, panels, x="x", x_label=label, title=layout.title, note=note)
     return True
 
 
