@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+import fcco
 from benchmarks.figures.plan import only, whole_plan
 from benchmarks.figures.runs import Run, endless, located
 from benchmarks.figures.store import read, settled
@@ -54,8 +55,11 @@ def shares(run: Run) -> list[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for place in range(1, PLACES + 1):
-            while parts.solver.t < round(run.steps * place / PLACES):
-                parts.solver.step(next(batches))
+            try:
+                while parts.solver.t < round(run.steps * place / PLACES):
+                    parts.solver.step(next(batches))
+            except fcco.NonFiniteError:
+                return [*found, "diverged"]
             share = parts.solver.correction_share
             text = "-"
             if share is not None:

@@ -83,3 +83,4 @@ def test_shares_of_the_correction_are_told_along_a_run() -> None:
     assert all(text == "-" or float(text) >= 0 for text in found)
     assert found[-1] != "-"
     assert shares(Run(replace(config, method="sox"))) == ["-"] * 5
+    assert shares(Run(replace(config, lr=1e30)))[-1] == "diverged"
