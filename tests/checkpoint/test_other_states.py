@@ -153,6 +153,27 @@ STATES = {
 }
 
 
+class ByLength(torch.optim.Optimizer):
+    """Keeps another kind of momentum for long parameters, as optimizers with 8 bits do."""
+
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            if p.numel() > 3:
+                self.state[p] = {"packed": torch.zeros(p.numel(), dtype=torch.uint8), "scale": torch.ones(1)}
+            else:
+                self.state[p] = {"momentum": torch.zeros_like(p)}
+            p.sub_(p.grad, alpha=self.param_groups[0]["lr"])
+
+
+def test_an_optimizer_may_keep_other_things_of_long_parameters():
+    state = Other(Noisy(), optimizer=ByLength).steps(2).solver.state_dict()
+    Other(Noisy(), optimizer=ByLength).solver.load_state_dict(state)
+
+
 @pytest.mark.parametrize("case", STATES)
 def test_state_of_the_wrong_make(case, good_file):
     """A state that somebody cut up: refused before anything is changed."""

@@ -70,3 +70,11 @@ def test_a_run_of_one_method_is_none(tmp_path: Path) -> None:
     (folder / "metrics.jsonl").write_text('{"step": 1, "objective": 0.5}\n')
     assert not is_fitted(folder)
     assert read_runs([folder])[0].fitted is None
+
+
+def test_a_number_that_no_float_holds_is_left_out(tmp_path: Path) -> None:
+    folder = write_fit(tmp_path / "run")
+    (folder / "fit.json").write_text(f'{{"examples": {10**400}, "trials": []}}')
+    fitted = read_runs([folder])[0].fitted
+    assert fitted is not None
+    assert fitted["examples"] is None

@@ -17,7 +17,6 @@ OPTIMIZERS = ("sgd", "adam", "nadam", "adaptive")
 SCHEDULES = ("constant", "cosine", "linear", "step")
 RATES = ("alpha", "beta", "gamma", "zeta", "theta", "rate", "lag", "period", "importance")
 RECIPE_NAMES = {"rate": "step"}  # where a recipe's argument has another name than the field here
-METRICS = ("average_precision", "roc_auc", "partial_auc", "two_way_partial_auc", "ndcg", "concordance", "worst_group")
 
 
 @dataclass(frozen=True)
@@ -222,7 +221,7 @@ def check(config: TrainConfig) -> TrainConfig:
 
 def check_fit(config: FitConfig) -> FitConfig:
     """Return the same configuration, once every name is known and every number is in range."""
-    from fcco.fitting._goal import meant
+    from fcco.fitting._goal import METRICS, meant
     from fcco.lab.models import NAMES as MODELS
 
     _check_sizes(config)

@@ -88,19 +88,7 @@ def open_sweep(
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
     described = {"base": as_values(base), "space": _described(space), "metric": metric, "halving": halving}
-    kept = out / "sweep.json"
-    data = dict(load(base).sha256)
-    if kept.exists():
-        before = read_json(kept)
-        data_before = before.pop("data_sha256", data)  # older sweeps do not tell
-        if before != json.loads(json.dumps(described)):
-            raise LabError(f"{out} holds another sweep; take another --out")
-        if data_before != data:
-            raise LabError(
-                f"the data have changed since the sweep in {out} was begun: put the old files back, or take another "
-                "--out"
-            )
-    write_json(kept, described | {"data_sha256": data})
+    _remember(described, dict(load(base).sha256), out)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = optuna.samplers.TPESampler(seed=base.seed)
     pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
@@ -121,6 +109,22 @@ def open_sweep(
     except Exception as error:
         raise LabError(f"--storage {storage or out / 'sweep.db'} cannot be used: {one_line(error)[:300]}") from error
     return Sweep(base, space, metric, study, out)
+
+
+def _remember(described: dict[str, Any], data: dict[str, str], out: Path) -> None:
+    """Write down what a folder's sweep is of; a folder that holds another one is an error."""
+    kept = out / "sweep.json"
+    if kept.exists():
+        before = read_json(kept)
+        data_before = before.pop("data_sha256", data)  # older sweeps do not say
+        if before != json.loads(json.dumps(described)):
+            raise LabError(f"{out} holds another sweep; take another --out")
+        if data_before != data:
+            raise LabError(
+                f"the data have changed since the sweep in {out} was begun: put the old files back, or take another "
+                "--out"
+            )
+    write_json(kept, described | {"data_sha256": data})
 
 
 def _storage(name: str | None, out: Path) -> Any:

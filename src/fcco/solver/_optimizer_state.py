@@ -30,20 +30,26 @@ def check_optimizer_state(optimizer: Optimizer, state: Any, trained: Sequence[nn
         raise ValueError(f"the state's optimizer has parameter groups of sizes {sizes}, this one of {mine}")
     places: dict[Any, nn.Parameter] = {}
     always = {id(p) for p in trained}
+    plain = _is_plain(optimizer)
     for group, own in zip(groups, optimizer.param_groups, strict=True):
         _check_settings(group, own, optimizer.defaults)
         members = dict(zip(group["params"], own["params"], strict=True))
         entries = {place: state["state"].get(place) or {} for place in members}
-        _check_entries(entries, members, is_plain(optimizer))
-        _check_complete({place: entry for place, entry in entries.items() if id(members[place]) in always})
+        for place, entry in entries.items():
+            if not isinstance(entry, dict):
+                raise ValueError(f"the state's optimizer must hold a dict for parameter {place}, got {entry!r}")
+        if plain:
+            _check_entries(entries, members)
+            _check_complete({place: entry for place, entry in entries.items() if id(members[place]) in always})
         places |= members
     unknown = [place for place in state["state"] if place not in places]
     if unknown:
         raise ValueError(f"the state's optimizer has entries of no parameter: {unknown[0]!r}")
 
 
-def is_plain(optimizer: Optimizer) -> bool:
-    """Whether what it keeps of a parameter is a number, or has its shape (a side of it, in torch's Adafactor)."""
+def _is_plain(optimizer: Optimizer) -> bool:
+    """Whether the optimizer is known to keep the same things of all parameters with as many dimensions, each a number
+    or of the parameter's shape (a side of it, in torch's Adafactor). Others may keep large ones in 8 bits, say."""
     return type(optimizer).__module__.split(".")[0] in ("torch", "fcco")
 
 
@@ -67,12 +73,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, Tensor)) and not isinstance(value, bool)
 
 
-def _check_entries(entries: dict[Any, Any], members: dict[Any, nn.Parameter], plain: bool) -> None:
+def _check_entries(entries: dict[Any, dict[str, Any]], members: dict[Any, nn.Parameter]) -> None:
     """What is kept of the parameters of a group: of those with as many dimensions, the same things."""
     known: dict[int, tuple[Any, dict[str, bool]]] = {}
     for place, entry in entries.items():
-        if not isinstance(entry, dict):
-            raise ValueError(f"the state's optimizer must hold a dict for parameter {place}, got {entry!r}")
         if not entry:
             continue  # it had no gradient yet
         p = members[place]
@@ -84,7 +88,7 @@ def _check_entries(entries: dict[Any, Any], members: dict[Any, nn.Parameter], pl
                 f"the state's optimizer differs in {', '.join(names)} between parameters {first} and {place}"
             )
         for name, value in entry.items():
-            if plain and isinstance(value, Tensor) and not _fits(value, p):
+            if isinstance(value, Tensor) and not _fits(value, p):
                 raise ValueError(
                     f"the state's optimizer has {name} of shape {tuple(value.shape)} for parameter {place}, whose "
                     f"shape is {tuple(p.shape)}"

@@ -13,7 +13,6 @@ from fcco.lab.bench.rows import Launches, Name, Results, Step, Way
 from fcco.lab.bench.settings import ap_setting, auc_setting, launch_setting
 
 FLOORED = (Step.SOX, Step.V1, Step.V2)
-RESNETS = (Network.SMALL_STEM, Network.OWN_STEM)
 LEAST_PLAIN_MS = 50.0  # below this the ratios to plain SGD promise nothing
 
 

@@ -102,17 +102,15 @@ def read_whole_numbers(pandas: Any, path: Path, place: int) -> Array | None:
         place: of the column.
     """
     separator = _separator(pandas, path)
-    series = _read(pandas, path, separator, keep_default_na=False, index_col=False, dtype=str, usecols=[place]).iloc[
-        :, 0
-    ]
-    texts = [str(value) for value in series.to_list()]
+    frame = _read(pandas, path, separator, keep_default_na=False, index_col=False, dtype=str, usecols=[place])
+    texts = [str(value) for value in frame.iloc[:, 0].to_list()]
     if not all(text == "" or _WHOLE.fullmatch(text) for text in texts):
         return None
     return np.array([_whole_or_gap(text) for text in texts], dtype=object)
 
 
 def with_gaps(values: Array, where: str, comma: bool = False) -> Array:
-    """Words that are all numbers or gaps ('NA' in R's tables) as numbers; words that look like numbers are told.
+    """Words that are all numbers or gaps ('NA' in R's tables) as numbers; warns of other words that look like numbers.
 
     Args:
         values: (N,) a column.
@@ -125,14 +123,17 @@ def with_gaps(values: Array, where: str, comma: bool = False) -> Array:
     if len(texts) == 0 or not all(isinstance(value, str) or is_missing(value) for value in values.tolist()):
         return values
     known = [text for text in texts if text not in _GAPS]
+    if len(known) == 0:
+        return values
     if _are_large_wholes(known):
         return np.array([_whole_or_gap(value) for value in values.tolist()], dtype=object)
-    for read in (_number, _percent, _comma_number):
-        if read is _comma_number and not comma:
-            continue
-        if len(known) > 0 and all(read(text) is not None for text in known):
+    readers = [_number, _percent]
+    if comma:
+        readers.append(_comma_number)
+    for read in readers:
+        if all(read(text) is not None for text in known):
             return np.array([_or_gap(read, value) for value in values.tolist()])
-    _tell(values, known, where)
+    _warn_of_words(values, known, where)
     return values
 
 
@@ -149,7 +150,7 @@ def _whole_or_gap(text: Any) -> int | None:
     return None
 
 
-def _tell(values: Array, known: list[str], where: str) -> None:
+def _warn_of_words(values: Array, known: list[str], where: str) -> None:
     """Warn where words may have been meant as numbers or dates."""
     odd = [text for text in known if _number(text) is None]
     if 0 < 2 * len(odd) < len(known):

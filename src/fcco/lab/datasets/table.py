@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import unicodedata
 from collections.abc import Collection, Sequence
@@ -22,7 +21,7 @@ from ._numpy import np
 from .classes import classes_of
 from .csv_file import EXACT, read_csv, read_whole_numbers, with_gaps
 from .dataset import Dataset
-from .errors import DataError, require
+from .errors import DataError, nearest, require
 from .formats import Array
 from .locate import digests
 from .npz import open_npz
@@ -57,10 +56,7 @@ class Table:
         parts = [part.strip() for part in name.split(",")]
         if len(parts) > 1 and all(part in self.columns for part in parts):
             return f": separate the names by spaces, {' '.join(parts)}"
-        close = difflib.get_close_matches(name, [*self.columns], 1)
-        if close:
-            return f" (did you mean {close[0]!r}?)"
-        return ""
+        return nearest(name, self.columns)
 
     def features(self, names: Sequence[str]) -> Tensor:
         """Return columns as (N, F) float32; a column that is not finite numbers is refused by name."""

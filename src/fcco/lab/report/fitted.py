@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from .numbers import as_number
 
 FILES = ("fit.json", "history.jsonl")
 
 
 def is_fitted(folder: Path) -> bool:
-    """Whether the folder is of such a run, finished or not."""
+    """Return whether the folder is of such a run, finished or not."""
     return any((folder / name).is_file() for name in FILES) and not (folder / "metrics.jsonl").exists()
 
 
-def read_fitted(folder: Path, notes: list[str]) -> dict[str, Any] | None:
-    """What the run came to, as plain numbers and texts for the page; None where it has no result yet.
+def fitted_of(metrics: Mapping[str, Any], fit: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the run came to, as plain numbers and texts for the page.
 
     Args:
-        folder: the run's.
-        notes: gets a sentence where there is no result, or one that cannot be read.
+        metrics: of metrics.json.
+        fit: of fit.json.
     """
-    metrics = _object(folder / "metrics.json")
-    fit = _object(folder / "fit.json")
-    if metrics is None or fit is None:
-        notes.append("no result yet: metrics.json or fit.json is missing or damaged")
-        return None
     trials = fit.get("trials")
     if not isinstance(trials, list):
         trials = []
@@ -42,18 +39,8 @@ def read_fitted(folder: Path, notes: list[str]) -> dict[str, Any] | None:
     }
 
 
-def _object(path: Path) -> dict[str, Any] | None:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    if isinstance(value, dict):
-        return value
-    return None
-
-
 def _estimate(value: object) -> list[float | None]:
-    """A value and both ends of its interval."""
+    """Return a value and both ends of its interval."""
     if not isinstance(value, dict):
         return [None, None, None]
     interval = value.get("interval")
@@ -73,8 +60,7 @@ def _trial(trial: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    number = as_number(value)
+    if not math.isfinite(number):
         return None
-    if not math.isfinite(value):
-        return None
-    return value
+    return number

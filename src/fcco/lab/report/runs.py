@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .columns import AXES, METRICS
-from .fitted import is_fitted, read_fitted
+from .fitted import fitted_of, is_fitted
+from .numbers import as_number
 
 FILES = ("config.json", "environment.json", "metrics.jsonl", "status.json")
 _AXIS_COLUMNS = itertools.chain.from_iterable(axis.parts for axis in AXES)
@@ -119,7 +120,7 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
 def find_runs(path: Path) -> list[Path]:
     """Return the folders in or below `path` that hold a metrics.jsonl.
 
-    Where there is none, a folder with any other file of a run counts as a broken run.
+    Where there is none, a folder with any other file of a run counts as one: made by the metric, or broken.
     """
     return _find(path.resolve(), set())
 
@@ -158,7 +159,7 @@ def read_run(folder: Path, name: str) -> Run:
     fitted = None
     if is_fitted(folder):
         columns = {column: np.empty(0) for column in COLUMNS}
-        fitted = read_fitted(folder, notes)
+        fitted = _read_fitted(folder, notes)
     else:
         columns = _read_metrics(folder / "metrics.jsonl", notes)
     word = str(status.get("status") or "unknown")
@@ -202,6 +203,17 @@ def _read_object(path: Path, notes: list[str]) -> dict[str, Any]:
         return value
     notes.append(f"{path.name} is not a JSON object (cut off or damaged)")
     return {}
+
+
+def _read_fitted(folder: Path, notes: list[str]) -> dict[str, Any] | None:
+    """Return what a run by the metric came to; None where it has no result yet, or none that can be read."""
+    missing: list[str] = []
+    metrics = _read_object(folder / "metrics.json", missing)
+    fit = _read_object(folder / "fit.json", missing)
+    if missing:
+        notes.append(f"no result yet: {', '.join(missing)}")
+        return None
+    return fitted_of(metrics, fit)
 
 
 def _parse(text: str) -> object:
@@ -250,7 +262,7 @@ def _parse_row(line: str) -> dict[str, float] | None:
     value = _parse(line)
     if not isinstance(value, dict):
         return None
-    row = {name: _number(value.get(name)) for name in COLUMNS}
+    row = {name: as_number(value.get(name)) for name in COLUMNS}
     if not math.isfinite(row["step"]):
         return None
     return row
@@ -282,16 +294,3 @@ def _damage(name: str, damaged: list[int], last: int) -> list[str]:
     if others:
         sentences.append(f"{len(others)} damaged lines of {name} left out ({shown})")
     return sentences
-
-
-def _number(value: object) -> float:
-    """Return a finite float; nan for null and other non-numbers; inf for the NaN and Infinity of a diverged run."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return math.nan
-    try:
-        number = float(value)
-    except OverflowError:  # an integer beyond the largest float
-        return math.inf
-    if not math.isfinite(number):
-        return math.inf
-    return number
