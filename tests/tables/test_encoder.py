@@ -317,6 +317,7 @@ def _change_learnt(key, value):
         (_change_learnt("form", "code"), "one of the forms"),
         (_change_learnt("scale", 0.0), "scale > 0"),
         (_change_learnt("scale", float("nan")), "finite numbers"),
+        (_change_learnt("center", 10**400), "finite numbers, got 1000"),
         (_change_learnt("edges", [1.0, 0.0]), "increasing"),
         (_change_learnt("odd", 1), "other entries"),
         (_change_learnt("kind", "x"), "a kind"),

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, final
 
+from fcco._support import checks
+
 from ._columns import Column, Kind, as_times, level_name
 from ._errors import TableError, TableTypeError
 from ._numpy import Array, np
@@ -363,5 +365,7 @@ def _check_levels(where: str, levels: Levels) -> None:
 
 def _check_reals(where: str, values: list[Any]) -> None:
     for value in values:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise TableError(f"{where} must hold finite numbers, got {value!r}")
+        try:
+            checks.number("each number", value)
+        except (TypeError, ValueError) as error:
+            raise TableError(f"{where} must hold finite numbers, got {checks.shown(value)}") from error
