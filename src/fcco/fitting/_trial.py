@@ -395,7 +395,7 @@ def _optimizer(setting: Setting, objective: OutputObjective, problem: Problem) -
 
 def _parameter_groups(lr: float, decay: float, objective: OutputObjective, problem: Problem) -> list[dict[str, Any]]:
     """The parameters by learning rate and decay."""
-    undecayed = _norm_parameters(objective)
+    undecayed = _norm_parameters(objective.model)
     members: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in objective.named_parameters():
         if not parameter.requires_grad:
@@ -413,13 +413,18 @@ def _parameter_groups(lr: float, decay: float, objective: OutputObjective, probl
 def _norm_parameters(model: nn.Module) -> set[int]:
     """Identities of the scales and shifts of norm layers, known by a weight that is a vector.
 
-    Decay would only shrink what the next layer's weights multiply up again, and it is large enough here to win.
+    Decay would only shrink what the next layer's weights multiply up again, and it is large enough here to win. A model
+    that has nothing but such vectors is linear in them: there is no next layer.
     """
     found: set[int] = set()
     for module in model.modules():
-        weight = getattr(module, "weight", None)
-        if isinstance(weight, nn.Parameter) and weight.ndim == 1:
-            found.update(id(parameter) for parameter in module.parameters(recurse=False))
+        # Not getattr: a weight may be computed, and spectral norm's moves whenever it is read.
+        own = dict(module.named_parameters(recurse=False))
+        weight = own.get("weight")
+        if weight is not None and weight.ndim == 1:
+            found.update(id(parameter) for parameter in own.values() if parameter.ndim <= 1)
+    if all(id(parameter) in found for parameter in model.parameters() if parameter.requires_grad):
+        return set()
     return found
 
 
