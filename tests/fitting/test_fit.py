@@ -151,6 +151,52 @@ def test_norm_layers_do_not_decay(l2: float | None) -> None:
     assert torch.equal(weights["norm.weight"], torch.ones(3))
 
 
+class Gated(Idle):
+    """A layer with a vector and a matrix of its own, and one whose weight is computed, which may fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Module()
+        self.gate.weight = nn.Parameter(torch.ones(3))
+        self.gate.matrix = nn.Parameter(torch.ones(3, 3))
+
+    @property
+    def weight(self) -> Tensor:
+        raise RuntimeError("this layer has no weight")
+
+    def forward(self, x: Tensor) -> Tensor:
+        idle = (x[:, :3] @ self.gate.matrix * self.gate.weight).sum(1, keepdim=True)
+        outputs: Tensor = super().forward(x) + 0.0 * idle
+        return outputs
+
+
+def test_a_matrix_beside_a_vector_decays() -> None:
+    recipe = replace(TINY, plain=(Setting("plain", 1e-2, 5.0),))
+    result = fcco.fit(Gated(), rare(300), "roc_auc", recipe=recipe, progress=False)
+    weights = result.model.state_dict()
+    assert bool((weights["gate.matrix"] < 1.0).all())
+    assert torch.equal(weights["gate.weight"], torch.ones(3))
+
+
+class Vector(nn.Module):
+    """A linear model whose weight is a vector, with one that its outputs do not depend on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(6))
+        self.idle = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = x @ self.weight + 0.0 * self.idle.sum()
+        return outputs
+
+
+def test_a_linear_model_of_vectors_decays() -> None:
+    recipe = replace(TINY, plain=(Setting("plain", 1e-2, 5.0),))
+    result = fcco.fit(Vector(), rare(300), "roc_auc", recipe=recipe, progress=False)
+    assert bool((result.model.state_dict()["idle"] < 1.0).all())
+
+
 def test_ranking_goes_on_with_the_decay_that_was_best() -> None:
     recipe = Recipe()
     goal = Goal("average_precision")

@@ -229,6 +229,18 @@ def test_all_negatives_near_one_far_exponent(offset):
         assert math.isfinite(solver.step(*whole(objective)).value)
 
 
+@pytest.mark.parametrize("size", [1e-8, 1e15, 1e19, 1e30])
+def test_lengths_whose_squares_leave_single_precision(size):
+    """At tau = 0.5 exponents are taken in single precision; lengths must not be."""
+    h = features().float()
+    found = contrastive(size * h, temperature=0.5)
+    wanted = contrastive(h, temperature=0.5)
+    for objective in (found, wanted):
+        exact_value(objective).backward()
+    torch.testing.assert_close(exact_value(found), exact_value(wanted), rtol=1e-6, atol=0.0)
+    torch.testing.assert_close(size * found.model.rows.grad, wanted.model.rows.grad, rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize("two_modal", [False, True])
 def test_with_the_loader(two_modal):
     assert_loader_fits(contrastive(features(), two_modal=two_modal, temperature=0.3), 4, 0, 3)

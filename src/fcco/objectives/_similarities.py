@@ -43,8 +43,9 @@ class LogMeanSimilarities(torch.autograd.Function):
         h = _by_view(outputs, log_weight.dtype)  # (2, K, d)
         length = None
         if normalized:
-            length = torch.linalg.vector_norm(h, dim=2, keepdim=True)  # (2, K, 1)
-            h = h / length.clamp(min=_SHORTEST)
+            # In double precision: squares above 1e38 are infinite in single precision, and the features would be 0.
+            length = torch.linalg.vector_norm(h, dim=2, keepdim=True, dtype=exact_dtype(h.device))  # (2, K, 1)
+            h = h / length.clamp(min=_SHORTEST).to(h.dtype)
         is_whole = _is_every_example(position, h.shape[1])
         own = h
         if not is_whole:
@@ -99,7 +100,7 @@ class LogMeanSimilarities(torch.autograd.Function):
         own = ctx.own
         change = _by_view(outputs, own.dtype)
         if ctx.length is not None:
-            change = _through_length(change, ctx.h, ctx.length)
+            change = _through_length(change, ctx.h, ctx.length.to(own.dtype))
         of_own = change.index_select(1, position)
         moved = _similarities(of_own, ctx.h, two_modal) + _similarities(own, change, two_modal)
         positive = (of_own[0] * own[1] + own[0] * of_own[1]).sum(1)
