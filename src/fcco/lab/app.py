@@ -57,7 +57,7 @@ COMMANDS: dict[str, Command] = {
 HANDED_ON: dict[str, str] = {"rates": "fcco.lab.commands:run_rates"}
 
 
-_TOO_LARGE = "this does not fit into the memory: take a smaller network, smaller images or smaller batches"
+_TOO_LARGE = "this does not fit into memory: take a smaller network, smaller images or smaller batches"
 #: How torch says so.
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "Storage size calculation overflowed")
 
