@@ -308,6 +308,9 @@ CHECKS: dict[tuple[str, str, int], Check] = {
     ("results.md", "Protocol", 0): found_in("figures/README.md", columns=slice(3, None)),
     ("results.md", "Claim by claim, CIFAR-10", 0): with_intervals("figures/claims.md"),
     ("results.md", "Where does variance reduction pay?", 0): with_intervals("figures/claims.md"),
+    ("results.md", "Small problems on a CPU", 0): with_intervals("figures/claims.md"),
+    ("results.md", "Small problems on a CPU", 1): with_intervals("figures/claims.md"),
+    ("results.md", "Freely tuned, on a CPU", 0): with_intervals("figures/claims.md"),
     ("tables.md", "What happens to a column", 0): no_measurement,
     ("tables.md", "Why this one", 0): same_rows("tables/table.md"),
     ("tables.md", "Hundreds of rare 0/1 columns", 0): sparse,
@@ -386,7 +389,7 @@ def test_the_readme_quotes_the_arena() -> None:
 
 
 def test_what_the_front_pages_claim_is_in_the_logs() -> None:
-    lines = lines_of("cifar_rare/table.md", "learns/table.md")
+    lines = lines_of("cifar_rare/table.md", "learns/table.md", "arena/image-table.md")
     for page in (ROOT / "README.md", DOCS / "index.md"):
         claimed = [number for number in decimals(prose(page)) if re.fullmatch(r"0\.\d{3}", number)]
         assert len(claimed) >= 4
@@ -403,7 +406,7 @@ LOGS: dict[str, tuple[str, ...]] = {
     "memory.md": ("memory/*.md", "cifar_rare/*.md"),
     "memory_log.md": ("memory/*.md", "memory/*.txt", "cifar_rare/*.md", "bench/memory_labels.txt"),
     "peers.md": ("peers/log.txt",),
-    "results.md": ("figures/*.md",),
+    "results.md": ("figures/*.md", "figures/*.txt"),
     "tables.md": ("tables/table.md", "tables/sparse.jsonl"),
     "theory.md": ("rates/**/table.md", "rates/why.txt"),
 }
@@ -411,6 +414,7 @@ LOGS: dict[str, tuple[str, ...]] = {
 #: Decimals that are no measurement: settings, versions, tolerances, addresses.
 NO_MEASUREMENT: dict[str, set[str]] = {
     "captured.md": {"2.11"},
+    "choosing_a_method.md": {"1e-12"},
     "memory.md": {"1e-10", "1e10", "1511.06481", "2311.14468", "1708.07336", "2302.11062"},
     "memory_log.md": {"1.25e-4"},
     "results.md": {"0.999"},
@@ -487,6 +491,21 @@ def of_whole_runs() -> list[float]:
     return ends
 
 
+def of_small_runs() -> list[float]:
+    """F and u's error where the runs of MLPs and of linear scores begin and end."""
+    ends: list[float] = []
+    for name in ("figures/runs-cifar10-2.jsonl.xz", "figures/runs-cpu.jsonl.xz"):
+        for run in runs_of(name):
+            curve = run["curve"]
+            if run["run"]["config"]["model"] == "resnet18" or run["status"] != "finished":  # type: ignore[index]
+                continue
+            ends.append(float(run["f"]))  # type: ignore[arg-type]
+            for column in ("f", "u_error"):
+                values = [value for value in curve[column] if value is not None]  # type: ignore[index]
+                ends += [values[0], values[-1]]
+    return ends
+
+
 def of_table_networks() -> list[float]:
     """Mean validation AP over emotions and yeast, by network."""
     rows = [cells(line) for line in lines_of("tables/table.md") if line.startswith("|")]
@@ -498,7 +517,7 @@ def of_table_networks() -> list[float]:
 COMPUTED: dict[str, Callable[[], list[float]]] = {
     "captured.md": lambda: [*of_layouts(), 30.161 / 3],
     "memory_log.md": of_choosing_halves,
-    "results.md": of_whole_runs,
+    "results.md": lambda: [*of_whole_runs(), *of_small_runs()],
     "tables.md": of_table_networks,
 }
 
