@@ -60,6 +60,11 @@ def test_percent_signs(tmp_path: Path) -> None:
     assert table.columns["b"].tolist() == ["5%", "x%", "6%"]
 
 
+def test_percent_signs_behind_decimal_commas(tmp_path: Path) -> None:
+    table = read(tmp_path / "t.csv", "a;y\n12,5%;0\n;1\n-3 %;0\n")
+    np.testing.assert_array_equal(table.columns["a"], [12.5, np.nan, -3.0])
+
+
 @pytest.mark.parametrize(("cell", "expected"), [
     ("'$1,{row:03}.50'", "column 'a' is taken for words: if '$1,000.50' is a number, write it as 1234.5"),
     ("'{row},5'", "column 'a' is taken for words: if '0,5' is a number, write it as 1234.5"),

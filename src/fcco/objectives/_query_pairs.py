@@ -202,7 +202,8 @@ class LogMeansByQuery(torch.autograd.Function):
     """The same where the items of a query but the block's own count alike: (B, 1) from one sum per query, less the own
     exponential.
 
-    That difference loses nothing: the own exponential, which is added again, is no smaller than what was taken off.
+    The own exponential is added again, at 1/N_q: where it is the highest, the difference costs g a relative error of
+    the order of 1e-16 (N_q - 1) over the number of others present.
 
     Args:
         h: (K,) scores; their exponentials are taken in double precision.

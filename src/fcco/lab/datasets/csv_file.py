@@ -129,7 +129,7 @@ def with_gaps(values: Array, where: str, comma: bool = False) -> Array:
         return np.array([_whole_or_gap(value) for value in values.tolist()], dtype=object)
     readers = [_number, _percent]
     if comma:
-        readers.append(_comma_number)
+        readers += [_comma_number, _comma_percent]
     for read in readers:
         if all(read(text) is not None for text in known):
             return np.array([_or_gap(read, value) for value in values.tolist()])
@@ -182,6 +182,12 @@ def _comma_number(text: str) -> float | None:
     if _COMMA_NUMBER.fullmatch(text) is None:
         return None
     return float(text.replace(",", "."))
+
+
+def _comma_percent(text: str) -> float | None:
+    if not text.rstrip().endswith("%"):
+        return None
+    return _comma_number(text.rstrip()[:-1])
 
 
 def _or_gap(read: Callable[[str], float | None], value: Any) -> float:
