@@ -39,7 +39,7 @@ class FitResult:
         model: the chosen network, in evaluation mode.
         metric: what it was chosen by, in words.
         value: the metric on the validation part; NaN: there was none.
-        interval: its 95 % bootstrap interval over the data; that the model was chosen on the same data is not in it.
+        interval: its 95 % bootstrap interval, without allowance for the choice of the model on the same data.
         plain_value: the same of the best plain-loss model, which was among the candidates.
         chosen: the name of what was chosen.
         setting: what it was trained with, on one line.

@@ -269,16 +269,18 @@ class _Live:
         reach = min(self._horizon, 1.0 + self._averaged_steps / 5.0)
         into: list[Tensor] = []
         fresh: list[Tensor] = []
-        copies: list[tuple[Tensor, Tensor]] = []
+        replaced: list[Tensor] = []
+        current: list[Tensor] = []
         for old, new in zip(_tensors(self._average), _tensors(self.model), strict=True):
             # Buffers as they are: a mask of -inf has no average, and BatchNorm's statistics are renewed anyway.
             if isinstance(old, nn.Parameter) and old.is_floating_point():
                 into.append(old)
                 fresh.append(new)
             else:
-                copies.append((old, new))
+                replaced.append(old)
+                current.append(new)
         torch._foreach_lerp_(into, fresh, 1.0 / reach)
-        copy_all([old for old, _ in copies], [new for _, new in copies])
+        copy_all(replaced, current)
 
     def averaged(self, seen: int) -> tuple[nn.Module, int]:
         """The network with averaged weights, in evaluation mode; and how many examples its statistics took."""

@@ -67,7 +67,7 @@ class Evaluator:
         self._tree = Tree(objective)
         self._optimizer = optimizer
         self._own = {id(p) for p in objective.parameters()}
-        self._optimized = _optimized_by(optimizer)  # as it was when it was last looked at
+        self._optimized = _optimized_by(optimizer)  # when it was last checked
         self._foreign = _foreign_parameters(self._own, self._optimized)
         self._marks: list[Any] = []
         self._forward_mode = objective.forward_mode  # False once an operation without it was met
@@ -113,7 +113,7 @@ class Evaluator:
         self._tree = Tree(self.objective)
 
     def _check_optimizer(self) -> None:
-        """Look at the optimizer's parameters again where they are others: refuse that where trained ones are gone."""
+        """Notice other parameters in the optimizer, and refuse to go on where trained ones are gone from it."""
         now = _optimized_by(self._optimizer)
         if len(now) == len(self._optimized) and all(map(is_, now, self._optimized)):
             return
