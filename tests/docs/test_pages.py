@@ -215,7 +215,12 @@ def test_what_a_guide_quotes_stands_in_the_results(name: str) -> None:
 def test_two_ranks_run_the_page_on_gpus(tmp_path: Path) -> None:
     script = next(block for block in blocks(DOCS / "gpus.md") if "# train.py" in block.code)
     (tmp_path / "train.py").write_text(script.code)
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "train.py"]
+    # Without the import torch's optimizers keep the process group alive, and its threads may abort the process at its
+    # end (docs/reliability.md).
+    (tmp_path / "run.py").write_text(
+        "import runpy\n\nimport torch._dynamo\n\nrunpy.run_path('train.py', run_name='__main__')\n"
+    )
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "run.py"]
     done = subprocess.run(launch, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert re.search(r"\d+ steps, F = [\d.]+", done.stdout)

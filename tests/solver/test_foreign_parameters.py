@@ -112,32 +112,6 @@ def test_as_many_others_in_the_optimizer():
         step(solver)
 
 
-@pytest.mark.parametrize("capture", [False, True])
-@pytest.mark.parametrize("when", ["before the Solver", "while it was no parameter of the optimizer"])
-def test_gradients_that_were_left(when, capture, monkeypatch):
-    """Every step would take them again: nobody clears the gradients of parameters that the solver does not have."""
-    monkeypatch.setattr(_capture, "CAPTURING", {"cpu"})
-    later = nn.Parameter(torch.ones(2))
-    objective = Branch(later)
-    optimizer = torch.optim.SGD([objective.w], lr=0.01)
-    if when == "before the Solver":
-        later.sum().backward()
-        optimizer.add_param_group({"params": [later]})
-    solver = fcco.Solver(objective, optimizer, fcco.sox(), capture=capture)
-    if when != "before the Solver":
-        objective.switched_on = True
-        step(solver)
-        objective.switched_on = False
-        optimizer.add_param_group({"params": [later]})
-    for _ in range(2):
-        with pytest.raises(ValueError, match=r"would take again: of shapes \(2,\); call optimizer.zero_grad\(\) first"):
-            step(solver)
-    optimizer.zero_grad()
-    for _ in range(8):
-        step(solver)
-    assert torch.equal(later, torch.ones(2))
-
-
 def test_the_seam_leaves_other_gradients_to_their_owner():
     later = nn.Parameter(torch.ones(2))
     objective = Branch(later)

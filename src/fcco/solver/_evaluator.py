@@ -127,17 +127,6 @@ class Evaluator:
         self._optimized = now
         self._foreign = _foreign_parameters(self._own, now)
 
-    def check_left_gradients(self) -> None:
-        """Refuse gradients of parameters that the optimizer trains beside the objective's: nobody clears them, and
-        every step would take them again."""
-        left = [p for p in self._foreign if p.grad is not None]
-        if left:
-            raise ValueError(
-                "the optimizer trains parameters that the objective does not have, and they have gradients, which "
-                f"every step would take again: of shapes {_shapes(left)}; call optimizer.zero_grad() first, or step by "
-                "solver.gradient(...) and clear them yourself"
-            )
-
     def begin(self) -> None:
         """Forget all gradients."""
         for p in self.parameters:

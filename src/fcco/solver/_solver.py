@@ -280,12 +280,11 @@ class Solver:
         if self._capture is not None and chunk is None:
             self._check_idle()
             self._evaluator.check_trained()
-            self._evaluator.check_left_gradients()
             check_rates(self.optimizer)
             report = self._capture.step((index, *data))
             if report is not None:
                 return report
-        with self._gradient((index, *data), chunk, stacklevel=5, clears=True) as pending:
+        with self._gradient((index, *data), chunk, stacklevel=5) as pending:
             if not pending.skipped:
                 self.optimizer.step()
         return pending.report
@@ -329,10 +328,8 @@ class Solver:
             self._nonfinite = nonfinite
 
     @contextmanager
-    def _gradient(
-        self, data: tuple[Any, ...], chunk: int | None, stacklevel: int, *, clears: bool = False
-    ) -> Iterator[Pending]:
-        """The step but for the optimizer's; ``clears``: nobody else sees to the optimizer's other gradients."""
+    def _gradient(self, data: tuple[Any, ...], chunk: int | None, stacklevel: int) -> Iterator[Pending]:
+        """The step but for the optimizer's."""
         self._check_idle()
         self._look()
         self._is_pending = True
@@ -341,7 +338,7 @@ class Solver:
             with uninterrupted(patience=1):
                 with Transaction() as transaction:
                     t = self._state.t + 1
-                    probed = self._estimate_or_skip(t, data, chunk, transaction, clears)
+                    probed = self._estimate_or_skip(t, data, chunk, transaction)
                     if probed is None:
                         yield Pending(True, report_of(self._state.counts(skipped=True)))
                         return
@@ -365,15 +362,13 @@ class Solver:
             raise RuntimeError("a step is pending: leave its `with solver.gradient(...)` block first")
 
     def _estimate_or_skip(
-        self, t: int, data: tuple[Any, ...], chunk: int | None, transaction: Transaction, clears: bool
+        self, t: int, data: tuple[Any, ...], chunk: int | None, transaction: Transaction
     ) -> Probed | None:
         """None where something is not finite and such steps are skipped: all is then as before, but for the counts."""
         meeting = self._evaluator.meeting
         meeting.set_out(t, self._engine.join)
         try:
             self._evaluator.check_trained()
-            if clears:
-                self._evaluator.check_left_gradients()
             check_rates(self.optimizer)
             data = tuple(as_batch(item) for item in data)
             before = self._begin(transaction)
