@@ -179,7 +179,7 @@ def test_what_is_no_solver(tmp_path):
 def test_a_solver_made_elsewhere(tmp_path, monkeypatch):
     args = arguments(tmp_path)
     solver, loader = make_parts(make_objective(), "msvr-v2")
-    monkeypatch.setitem(solver.__dict__, "device", torch.device("meta"))
+    monkeypatch.setattr(solver, "device", torch.device("meta"))
     with pytest.raises(ValueError, match="made on meta, the objective is on cpu"):
         SolverTrainer(solver, loader, args)
 

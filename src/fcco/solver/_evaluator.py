@@ -128,13 +128,9 @@ class Evaluator:
         self._foreign = _foreign_parameters(self._own, now)
 
     def begin(self) -> None:
-        """Forget all gradients."""
+        """Forget all gradients, and remember which ones the optimizer's other parameters have."""
         for p in self.parameters:
             p.grad = None
-        self.mark_foreign_parameters()
-
-    def mark_foreign_parameters(self) -> None:
-        """Remember which gradients the optimizer's other parameters have now."""
         self._marks = [_gradient_mark(p) for p in self._foreign]
 
     def check_foreign_parameters(self) -> None:

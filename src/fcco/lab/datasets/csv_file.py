@@ -117,12 +117,9 @@ def with_gaps(values: Array, where: str, comma: bool = False) -> Array:
         where: its name, for messages.
         comma: whether 3,5 is a number.
     """
-    if values.dtype.kind not in "UO":
+    if not _is_of_words(values):
         return values
-    texts = [value for value in values.tolist() if isinstance(value, str)]
-    if len(texts) == 0 or not all(isinstance(value, str) or is_missing(value) for value in values.tolist()):
-        return values
-    known = [text for text in texts if text not in _GAPS]
+    known = [text for text in values.tolist() if isinstance(text, str) and text not in _GAPS]
     if len(known) == 0:
         return values
     if _are_large_wholes(known):
@@ -135,6 +132,13 @@ def with_gaps(values: Array, where: str, comma: bool = False) -> Array:
             return np.array([_or_gap(read, value) for value in values.tolist()])
     _warn_of_words(values, known, where)
     return values
+
+
+def _is_of_words(values: Array) -> bool:
+    """Whether a column holds words and gaps alone."""
+    if values.dtype.kind not in "UO":
+        return False
+    return all(isinstance(value, str) or is_missing(value) for value in values.tolist())
 
 
 def _are_large_wholes(known: list[str]) -> bool:
