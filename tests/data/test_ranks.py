@@ -11,6 +11,7 @@ import torch.multiprocessing as mp
 from fcco.data import Loader, TaskBlocks, Tasks
 from tests.data.cases import CASES, CLASSES, TARGETS, Case, X, index_of, same
 from tests.data.test_loader import EACH
+from tests.helpers.waits import no_waiting
 
 
 def _rank(rank: int, folder: str) -> None:
@@ -61,11 +62,8 @@ def test_a_draw_makes_no_device_wait() -> None:
         generator = torch.Generator("cuda").manual_seed(0)
         loader.structure.draw(loader.share.draw(generator), loader.samples, loader.share, generator)
         torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with no_waiting():
             loader.structure.draw(loader.share.draw(generator), loader.samples, loader.share, generator)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
 
 
 def test_data_move_as_a_whole() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 import fcco
 from fcco.memory._keeper import TableKeeper
 from fcco.solver._engine import Probed
+from tests.helpers.waits import no_waiting
 from tests.memory.cases import CASES, engine_of, solver_for, state_of
 from tests.memory.test_capture import SHAPED_BY_DATA
 
@@ -53,11 +54,8 @@ def test_a_step_waits_for_nobody(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     probe = engine.probe
 
     def watched(*arguments: Any) -> Probed:
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with no_waiting():
             return probe(*arguments)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
 
     monkeypatch.setattr(engine, "probe", watched)
     for batch in batches:
