@@ -13,7 +13,7 @@ from torch import Tensor, nn
 def flatten(model: nn.Module) -> nn.Parameter:
     """All parameters of a network in one (N,), of which they become views."""
     parameters = list(model.parameters())
-    flat = nn.Parameter(torch.cat([parameter.detach().reshape(-1) for parameter in parameters]))
+    flat = nn.Parameter(torch.cat([_laid_out(parameter.detach()).reshape(-1) for parameter in parameters]))
     for parameter, part in zip(parameters, _parts(flat.data, parameters), strict=True):
         parameter.data = part
     return flat
@@ -22,7 +22,25 @@ def flatten(model: nn.Module) -> nn.Parameter:
 def _parts(flat: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
     """Views of ``flat`` in the parameters' shapes."""
     sizes = [parameter.numel() for parameter in parameters]
-    return [part.view_as(parameter) for part, parameter in zip(flat.split(sizes), parameters, strict=True)]
+    found = []
+    for part, parameter in zip(flat.split(sizes), parameters, strict=True):
+        view = part.view(_laid_out(parameter).shape)
+        if _is_channels_last(parameter):
+            view = view.permute(0, 3, 1, 2)
+        found.append(view)
+    return found
+
+
+def _is_channels_last(parameter: Tensor) -> bool:
+    """Whether a parameter's channels go innermost: weights of convolutions on a GPU, where that is faster."""
+    return parameter.is_cuda and parameter.dim() == 4
+
+
+def _laid_out(parameter: Tensor) -> Tensor:
+    """The parameter with its dimensions in the order in which they lie in ``flat``."""
+    if _is_channels_last(parameter):
+        return parameter.permute(0, 2, 3, 1)
+    return parameter
 
 
 class Passes:

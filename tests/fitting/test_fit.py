@@ -17,7 +17,7 @@ import fcco
 from fcco.data import Points, Queries
 from fcco.data._source import source_of
 from fcco.fitting import METRICS, Goal, Progress, Recipe, Setting
-from fcco.fitting._recipe import LabelCounts
+from fcco.fitting._recipe import LabelCounts, recipe_for
 from fcco.fitting._scoring import renew_statistics
 from fcco.fitting._search import counted_labels
 
@@ -467,6 +467,28 @@ def test_what_cannot_work_is_one_sentence(change: str, words: str) -> None:
     with pytest.raises((ValueError, TypeError), match=words) as caught:
         fcco.fit(model, given, progress=False, **options)
     assert "\n" not in str(caught.value)
+
+
+def test_convolutional_networks_are_trained_longer_within_the_same_budget() -> None:
+    usual = recipe_for(net())
+    assert usual == Recipe()
+    images = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.LazyLinear(1))
+    longer = recipe_for(images)
+    assert longer.plain_rungs[-1].length > 2 * usual.plain_rungs[-1].length
+    assert longer.plain_settings()[0] == Setting("plain", 1e-3, 1.0)
+    assert set(longer.plain_settings()) == set(usual.plain_settings())
+    for metric in METRICS:
+        assert longer.total_runs(Goal(metric)) <= usual.total_runs(Goal(metric)) + 0.5
+
+
+def test_the_best_plain_trial_of_a_convolutional_network_is_not_stopped() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(200, 1, 4, 4)
+    y = torch.arange(200) % 10 == 0  # nothing can be learned: patience would end every trial
+    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 1))
+    result = fcco.fit(network, (x, y), "roc_auc", epochs=8, progress=False)
+    longest = max(row["examples"] for row in result.trials if row["trial"].startswith("plain"))
+    assert longest >= 2.5 * 8 * 160
 
 
 def test_runs_are_neither_too_short_nor_too_long() -> None:

@@ -21,7 +21,7 @@ from fcco.data._source import Source, TensorSource, _flat
 from fcco.fitting._callbacks import Callback, ProgressBar
 from fcco.fitting._data import check_shape, parts_of
 from fcco.fitting._goal import Goal
-from fcco.fitting._recipe import Recipe
+from fcco.fitting._recipe import Recipe, recipe_for
 from fcco.fitting._result import FitResult, result_of
 from fcco.fitting._scoring import device_of, score
 from fcco.fitting._search import Search
@@ -97,7 +97,7 @@ def fit(
     goal = Goal(metric, max_fpr=max_fpr, min_tpr=min_tpr, k=k)
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    recipe = _with_epochs(recipe or Recipe(), epochs)
+    recipe = _with_epochs(recipe or recipe_for(model), epochs)
     if precision not in ("fp32", "bf16"):
         raise ValueError(f'precision must be "fp32" or "bf16", got {precision!r}')
     seed = _checked_seed(seed)

@@ -15,9 +15,15 @@
 A *run* is :meth:`Recipe.run_length` examples. All trials together show the network about six of them
 (:meth:`Recipe.total_runs`), half as many as a search over 12 settings of a plain loss would.
 
+A convolutional network (:func:`recipe_for`) spends these six otherwise: it goes on getting better long after a network
+on a table has begun to overfit, so the plain trials are thinned out sooner, and the best of them is trained for two and
+a half runs. Nothing is stopped for want of patience there, since the validation part may have few positives.
+
 Where the numbers come from: they were chosen on a9a (500 positives of 23,000 rows), yeast and emotions alone, with an
 MLP of two layers; Adam's own decay on generated tables of 300 rare 0/1 columns, on the whole of a9a and on the digits
-of the demo besides, whose pixels in [0, 1] want the largest learning rate. Margins are large since scores after a
+of the demo besides, whose pixels in [0, 1] want the largest learning rate; what convolutional networks get on CIFAR-10
+with 2 % positives, where a ResNet18's plain loss had a test AP of 0.70 after 20 passes over the data and 0.75 after 60,
+with a learning rate of 1e-3, and stayed below 0.63 with 3e-3. Margins are large since scores after a
 plain loss are logits, and spread over about ten: a margin of 1 would leave most pairs without a gradient, and overfits
 the few that are left.
 """
@@ -27,7 +33,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
+from torch import nn
+
 from fcco.fitting._goal import Goal
+
+_FOR_EVER = 10**6  # checks: more than any trial has
 
 
 @final
@@ -200,6 +210,20 @@ class Recipe:
         """
         plain = _halving_cost(len(self.plain_settings()), self.plain_rungs)
         return plain + len(self.ranking_settings(goal, LabelCounts())) * self.ranking_length
+
+
+def recipe_for(model: nn.Module) -> Recipe:
+    """The usual recipe for a network.
+
+    Args:
+        model: whether it has convolutions is all that counts.
+    """
+    usual = Recipe()
+    if not any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in model.modules()):
+        return usual
+    by_rate = sorted(usual.plain_settings(), key=lambda setting: setting.lr != 1e-3)  # 1e-3 first, the rest as it was
+    rungs = (Rung(0.1, 4), Rung(0.3, 2), Rung(0.75, 1), Rung(2.5, 1))
+    return replace(usual, plain=tuple(by_rate), plain_rungs=rungs, patience=_FOR_EVER)
 
 
 def _with_l2(setting: Setting, l2: float, rarer_share: float) -> Setting:

@@ -111,7 +111,7 @@ class Search:
         rungs = recipe.plain_rungs
         if self.problem.valid is None:
             settings = settings[:1]
-            rungs = (Rung(1.0, 1),)
+            rungs = (Rung(rungs[-1].length, 1),)
         return self._halved("plain", settings, self._model, rungs)
 
     def _ranking_trials(self, start: Trial) -> list[Trial]:

@@ -241,6 +241,7 @@ class _Live:
         self.loader = self.solver.loader(blocks, samples, seed=self._seed, num_workers=problem.num_workers)
         self._batches = self._endless()
         self._average = copy.deepcopy(self.model).eval()
+        self._means, self._values = _averaged_parameters(self._average, self.model)
         self._averaged_steps = 0
         steps_per_run = max(1, problem.run_length // self.loader.batch_size)
         self._horizon = max(10.0, problem.recipe.average_share * steps_per_run)
@@ -267,24 +268,24 @@ class _Live:
         self._averaged_steps += 1
         # While it is young the average reaches back over a part of its own life alone.
         reach = min(self._horizon, 1.0 + self._averaged_steps / 5.0)
-        into: list[Tensor] = []
-        fresh: list[Tensor] = []
-        replaced: list[Tensor] = []
-        current: list[Tensor] = []
-        for old, new in zip(_tensors(self._average), _tensors(self.model), strict=True):
-            # Buffers as they are: a mask of -inf has no average, and BatchNorm's statistics are renewed anyway.
-            if isinstance(old, nn.Parameter) and old.is_floating_point():
-                into.append(old)
-                fresh.append(new)
-            else:
-                replaced.append(old)
-                current.append(new)
-        torch._foreach_lerp_(into, fresh, 1.0 / reach)
-        copy_all(replaced, current)
+        torch._foreach_lerp_(self._means, self._values, 1.0 / reach)
+
+    @torch.no_grad()
+    def _copy_the_rest(self) -> None:
+        """What has no average is as it is in the model: a mask of -inf, say; BatchNorm's statistics are renewed."""
+        averaged = {id(mean) for mean in self._means}
+        copies: list[Tensor] = []
+        originals: list[Tensor] = []
+        for copied, original in zip(_tensors(self._average), _tensors(self.model), strict=True):
+            if id(copied) not in averaged:
+                copies.append(copied)
+                originals.append(original)
+        copy_all(copies, originals)
 
     def averaged(self, seen: int) -> tuple[nn.Module, int]:
         """The network with averaged weights, in evaluation mode; and how many examples its statistics took."""
         problem = self.problem
+        self._copy_the_rest()
         renewed = renew_statistics(
             self._average,
             problem.train.source,
@@ -297,6 +298,7 @@ class _Live:
 
     def averaged_weights(self) -> Weights:
         """A copy of the averaged weights as they are."""
+        self._copy_the_rest()
         return {key: entry.detach().clone() for key, entry in self._average.state_dict().items()}
 
     def _read_reports(self) -> None:
@@ -338,6 +340,17 @@ class _Live:
 
 def _tensors(model: nn.Module) -> list[Tensor]:
     return [*model.parameters(), *model.buffers()]
+
+
+def _averaged_parameters(average: nn.Module, model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+    """The parameters that are averaged, and those that they follow; found once: walking a model takes time."""
+    means: list[Tensor] = []
+    values: list[Tensor] = []
+    for mean, value in zip(average.parameters(), model.parameters(), strict=True):
+        if mean.is_floating_point():
+            means.append(mean)
+            values.append(value)
+    return means, values
 
 
 # ------------------------------------------------------------------ from a setting to what trains
