@@ -287,7 +287,7 @@ class LogMeansOfWholeQueries(torch.autograd.Function):
         ctx.shares = shares
         ctx.log_softmax = log_softmax
         of_own = log_softmax.flatten().index_select(0, shares.own)  # (B,)
-        return of_own.neg_().sub_(math.log(log_softmax.shape[1])).unsqueeze(1)
+        return (-math.log(log_softmax.shape[1]) - of_own).unsqueeze(1)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
