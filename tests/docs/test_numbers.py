@@ -418,6 +418,7 @@ NO_MEASUREMENT: dict[str, set[str]] = {
     "choosing_a_method.md": {"1e-12"},
     "memory.md": {"1e-10", "1e10", "1511.06481", "2311.14468", "1708.07336", "2302.11062"},
     "memory_log.md": {"1.25e-4"},
+    "peers.md": {"0.2"},
     "results.md": {"0.999"},
     "tables.md": {"0.25"},
     "theory.md": {"1e-12"},

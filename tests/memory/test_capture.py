@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -290,7 +289,7 @@ def test_a_commit_is_masked_on_the_device(name: str, ok: bool, monkeypatch: pyte
 
 
 def _with_commit(probed: Probed, commit: Callable[[Tensor | None], None]) -> Probed:
-    return dataclasses.replace(probed, commit=commit)
+    return probed._replace(commit=commit)
 
 
 def test_the_last_draw_of_each_example() -> None:

@@ -11,13 +11,15 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from fcco._support.logs import ZERO
 from fcco.data import Batch, Queries
 from fcco.objectives import NDCG, ListNet
-from fcco.objectives._class_moments import Classes, ClassMoments
+from fcco.objectives._class_moments import Classes, ClassesByExample, ClassMoments, MomentsByExample
 from fcco.objectives._query_pairs import (
     ItemPairs,
     LogMeansByQuery,
     LogMeansOfExponentials,
+    LogMeansOfWholeQueries,
     QuadraticMeans,
     QueryShares,
+    common_length,
     members_of,
 )
 from fcco.objectives._similarities import LogMeanSimilarities, exponent_dtype, plain_similarities
@@ -42,6 +44,34 @@ CLASS_WEIGHT = ENTERING * torch.rand(5, generator=generator(), dtype=torch.float
 
 def moments(outputs, a=None, b=None):
     return ClassMoments.apply(outputs, a, b, Classes.of(TASK, ENTERING, CLASS_WEIGHT))
+
+
+SERVES = torch.tensor([0, 0, 1, 1, 0])
+POSITIVE = torch.tensor([True, False, True, False, True])
+EXAMPLE_WEIGHT = torch.rand(5, generator=generator(), dtype=torch.float64)
+
+
+def moments_by_example(outputs, a, b):
+    classes = ClassesByExample.of(torch.tensor([0, 1]), SERVES, POSITIVE, EXAMPLE_WEIGHT, 3)
+    column = TASK.index_select(0, SERVES)
+    return MomentsByExample.apply(outputs, a, b, classes.at(column))
+
+
+def test_moments_by_example_are_those_by_class():
+    outputs, a, b = normal(5, 3), normal(3), normal(3) + 1
+    entering = torch.zeros(2, 2, 5, dtype=torch.bool)
+    entering[SERVES, (~POSITIVE).long(), torch.arange(5)] = True
+    classes = Classes.of(TASK, entering, entering * EXAMPLE_WEIGHT)
+    found = [x.clone().requires_grad_() for x in (outputs, a, b)]
+    wanted = [x.clone().requires_grad_() for x in (outputs, a, b)]
+    slope = normal(2, 3)
+    g = moments_by_example(*found)
+    by_class = ClassMoments.apply(*wanted, classes)
+    assert torch.allclose(g, by_class, rtol=1e-14)
+    g.backward(slope)
+    by_class.backward(slope)
+    for mine, other in zip(found, wanted, strict=True):
+        assert torch.allclose(mine.grad, other.grad, rtol=1e-13)
 
 
 def literal_moments(outputs, a=None, b=None):
@@ -301,6 +331,40 @@ def test_derivatives_by_query_are_those_of_the_literal_sums(scale):
     assert torch.allclose(found.grad, wanted.grad, rtol=1e-12, atol=1e-13)
 
 
+WHOLE = QueryShares(
+    own=torch.tensor([1, 5, 0]),
+    group=torch.tensor([0, 0, 0, 1, 1, 1]),
+    row=torch.tensor([0, 1, 0]),
+    of_own=torch.full((3,), 1 / 3, dtype=torch.float64),
+    of_other=torch.full((3,), 1 / 3, dtype=torch.float64),
+    num_queries=2,
+    length=3,
+)
+
+
+def means_of_whole_queries(h):
+    return LogMeansOfWholeQueries.apply(h, WHOLE)
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_means_of_whole_queries_are_those_by_query(scale):
+    found = (scale * normal(6)).requires_grad_()
+    wanted = found.detach().clone().requires_grad_()
+    g = means_of_whole_queries(found)
+    literal = LogMeansByQuery.apply(wanted, WHOLE)
+    assert torch.allclose(g, literal, rtol=1e-13, atol=1e-13)
+    slope = torch.tensor([[1.0], [-2.0], [0.5]], dtype=torch.float64)
+    g.backward(slope)
+    literal.backward(slope)
+    assert torch.allclose(found.grad, wanted.grad, rtol=1e-10, atol=1e-13)
+
+
+def test_queries_of_one_length_one_after_the_other_are_told():
+    assert common_length(torch.tensor([0, 0, 2, 2, 1, 1]), torch.tensor([2, 2, 2])) == 2
+    assert common_length(torch.tensor([0, 1, 0, 1]), torch.tensor([2, 2])) is None
+    assert common_length(torch.tensor([0, 0, 0, 1]), torch.tensor([3, 1])) is None
+
+
 @pytest.mark.parametrize("hinge", [True, False])
 def test_quadratic_means_are_the_literal_sums(hinge):
     h = normal(6)
@@ -338,6 +402,7 @@ def test_a_row_in_which_nothing_enters_is_log_zero_with_gradient_zero():
 CASES = {
     "moments": (lambda x: moments(x), normal(5, 3)),
     "moments about centers": (lambda x: moments(x[:5], x[5], x[6]), normal(7, 3)),
+    "moments by example": (lambda x: moments_by_example(x[:5], x[5], x[6]), normal(7, 3)),
     "two modalities": (similarities(True, True), normal(4, 2, 3)),
     "two views": (similarities(False, True), normal(4, 2, 3)),
     "two views of any length": (similarities(False, False), normal(4, 2, 3)),
@@ -345,6 +410,7 @@ CASES = {
     "square": (quadratic(False), normal(6)),
     "exponentials": (exponentials(), normal(6)),
     "exponentials by query": (means_by_query, normal(6)),
+    "exponentials of whole queries": (means_of_whole_queries, normal(6)),
 }
 
 
@@ -369,7 +435,8 @@ def test_forward_mode_equals_backward(name):
 def test_forward_mode_of_a_center_alone():
     a, b = normal(3), normal(3) + 1
     outputs = normal(5, 3)
-    with forward_ad.dual_level():
-        product = forward_ad.unpack_dual(moments(outputs, a, forward_ad.make_dual(b, torch.ones_like(b)))).tangent
-    wanted = torch.autograd.functional.jacobian(lambda b: moments(outputs, a, b), b).sum(-1)
-    assert torch.allclose(product, wanted, rtol=1e-12)
+    for node in (moments, moments_by_example):
+        with forward_ad.dual_level():
+            product = forward_ad.unpack_dual(node(outputs, a, forward_ad.make_dual(b, torch.ones_like(b)))).tangent
+        wanted = torch.autograd.functional.jacobian(lambda b, node=node: node(outputs, a, b), b).sum(-1)
+        assert torch.allclose(product, wanted, rtol=1e-12)

@@ -1,4 +1,4 @@
-"""torch.no_grad without its detours: a small step enters ten of them."""
+"""torch.no_grad and torch.set_grad_enabled without their detours: a small step enters ten of them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,34 @@ class without_graph:
     def __enter__(self) -> None:
         self._before = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        torch._C._set_grad_enabled(self._before)
+
+
+@final
+class graph_kept:
+    """Within the block a graph is made where ``kept`` says so; as ``torch.set_grad_enabled(kept)``.
+
+    Args:
+        kept: whether there is to be a graph.
+
+    Example:
+        >>> with graph_kept(False):
+        ...     torch.is_grad_enabled()
+        False
+    """
+
+    __slots__ = ("_before", "_kept")
+
+    def __init__(self, kept: bool) -> None:
+        self._kept = kept
+
+    def __enter__(self) -> None:
+        self._before = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(self._kept)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import is_
@@ -48,6 +49,9 @@ class ModuleState:
         """Return a copy of all buffers and random states."""
         buffers: list[tuple[nn.Module, str, Tensor | None]] = []
         for part in self._parts:
+            # Most modules have none, and to be asked for an attribute that it lacks takes a module a microsecond.
+            if not part._buffers:
+                continue
             # Maps and weights that no pass changes may have a row per example: copying them would cost every step.
             fixed = getattr(part, "fixed_buffers", ())
             for name, buffer in part._buffers.items():
@@ -88,11 +92,16 @@ class Tree:
     """Which modules and parameters hang where in a module, as they are now."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._held: list[tuple[dict[str, Any], list[Any]]] = []
+        self._places: list[dict[str, Any]] = []
         for part in module.modules():
-            self._held.append((part._modules, list(part._modules.values())))
-            self._held.append((part._parameters, list(part._parameters.values())))
+            self._places.append(part._modules)
+            self._places.append(part._parameters)
+        self._before = self._held()
+
+    def _held(self) -> list[Any]:
+        return list(itertools.chain.from_iterable(map(dict.values, self._places)))
 
     def has_changed(self) -> bool:
         """Return whether anything was added, removed or replaced since; cheap enough for every step."""
-        return any(len(held) != len(before) or not all(map(is_, held.values(), before)) for held, before in self._held)
+        now = self._held()
+        return len(now) != len(self._before) or not all(map(is_, now, self._before))

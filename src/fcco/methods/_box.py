@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, final
 
@@ -26,6 +25,9 @@ class Point(Enum):
     NOW = "now"
     PREVIOUS = "previous"
     REFERENCE = "reference"
+
+    # Members are compared by identity. Enum's own hash is of the name, in Python, and a step looks these up often.
+    __hash__ = object.__hash__
 
 
 class Probe(NamedTuple):
@@ -50,8 +52,7 @@ class Prober(Protocol):
 
 
 @final
-@dataclass(frozen=True)
-class Drawn:
+class Drawn(NamedTuple):
     """What is known of the drawn blocks before the step.
 
     Args:

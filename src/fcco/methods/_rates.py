@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple, final
 
 import torch
@@ -33,8 +33,7 @@ def fits_device(method: Method) -> bool:
 
 
 @final
-@dataclass(frozen=True)
-class Rates:
+class Rates(NamedTuple):
     """The numbers of step t.
 
     Args:

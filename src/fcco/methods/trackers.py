@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import ClassVar, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -67,8 +67,7 @@ class Coefficients:
 
 
 @final
-@dataclass(frozen=True)
-class Values:
+class Values(NamedTuple):
     """What was probed for the drawn blocks, each (..., B, dim) or None where not needed.
 
     Args:

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from fcco.objectives._means import check_not_empty
 
+FEW = 4096  # examples: sums over more of them, one after the other, would lose digits in single precision
+
 
 class Classes(NamedTuple):
     """Who is a positive and who a negative of each block's task.
@@ -32,6 +34,53 @@ class Classes(NamedTuple):
         return cls(task, absent, weight, weight.diff(dim=1))
 
 
+class ClassesByExample(NamedTuple):
+    """The same where each example is a positive or a negative of one block: K numbers in place of B times as many.
+
+    The three numbers of each block's g are laid end to end here, and so are the centers a and b.
+
+    Args:
+        column: (K, 1) the task of each example's block.
+        center: (K,) where the center that its score is compared with stands.
+        beyond: (K,) ``center`` less ``column``: 0 for positives, T for negatives.
+        square: (K,) where in g its square enters.
+        mean: (K,) where in g its score enters.
+        weight: (K,) how much it counts.
+        signed: (K,) the same, below 0 for positives.
+        blocks: B.
+    """
+
+    column: Tensor
+    center: Tensor
+    beyond: Tensor
+    square: Tensor
+    mean: Tensor
+    weight: Tensor
+    signed: Tensor
+    blocks: int
+
+    @classmethod
+    def of(cls, task: Tensor, serves: Tensor, positive: Tensor, weight: Tensor, num_tasks: int) -> ClassesByExample:
+        """From the tasks (B,), the block of each example (K,), who is a positive of it (K,), and weights (K,)."""
+        column = task.index_select(0, serves)  # (K,)
+        beyond = num_tasks * positive.logical_not()
+        mean = 3 * serves + 2
+        return cls(
+            column=column.unsqueeze(1),
+            center=column + beyond,
+            beyond=beyond,
+            square=torch.where(positive, mean - 2, mean - 1),
+            mean=mean,
+            weight=weight.clone(),  # the user may write to what the batch holds
+            signed=torch.where(positive, -weight, weight),
+            blocks=task.shape[0],
+        )
+
+    def at(self, column: Tensor) -> ClassesByExample:
+        """The same for blocks of other tasks, given for each example (K,)."""
+        return self._replace(column=column.unsqueeze(1), center=column + self.beyond)
+
+
 class ClassPattern(NamedTuple):
     """Which examples of a batch are positives and which negatives of the block that each serves, whatever its task is.
 
@@ -42,6 +91,8 @@ class ClassPattern(NamedTuple):
         serves: (K,) the place of the block that each example serves.
         weight: (K,) how much each counts.
         positive: (K,) bool, which are of that block's class; ``labelled``: which are of any.
+        blocks: B.
+        dtype: of the weights in ``classes``.
         classes: what follows; their tasks are those of the batch that it was made from.
     """
 
@@ -49,28 +100,45 @@ class ClassPattern(NamedTuple):
     weight: Tensor
     positive: Tensor
     labelled: Tensor
-    classes: Classes
+    blocks: int
+    dtype: torch.dtype
+    classes: Classes | ClassesByExample
 
     @classmethod
-    def of(cls, serves: Tensor, weight: Tensor, y: Tensor, classes: Classes) -> ClassPattern | None:
-        """The pattern of a batch with class numbers y (K,); None: one of its examples serves all blocks."""
+    def of(
+        cls, task: Tensor, serves: Tensor, weight: Tensor, y: Tensor, classes: Classes, *, centers: int | None
+    ) -> ClassPattern | None:
+        """The pattern of a batch with class numbers y (K,); None: one of its examples serves all blocks.
+
+        Args:
+            centers: T where classes by example will do; None: they will not.
+        """
         if int(serves.amin()) < 0:
             return None
-        positive = y == classes.task.index_select(0, serves)
+        positive = y == task.index_select(0, serves)
+        labelled = y >= 0
+        dtype = classes.weight.dtype
+        found: Classes | ClassesByExample = classes
+        if centers is not None and serves.shape[0] <= FEW and bool(labelled.all()):
+            found = ClassesByExample.of(task, serves, positive, weight.to(dtype), centers)
         # Copies: the user may write to what the batch holds.
-        return cls(serves.clone(), weight.clone(), positive, y >= 0, classes)
+        return cls(serves.clone(), weight.clone(), positive, labelled, task.shape[0], dtype, found)
 
-    def at(self, task: Tensor, serves: Tensor, weight: Tensor, y: Tensor, dtype: torch.dtype) -> Classes | None:
+    def at(
+        self, task: Tensor, serves: Tensor, weight: Tensor, y: Tensor, dtype: torch.dtype
+    ) -> Classes | ClassesByExample | None:
         """The classes of another batch, with blocks of the tasks (B,); None: it has another pattern."""
-        if self.classes.weight.dtype != dtype or self.classes.task.shape != task.shape:
+        if self.dtype != dtype or self.blocks != task.shape[0]:
             return None
         if weight.dtype != self.weight.dtype or y.shape != self.serves.shape:
             return None
         if not (torch.equal(serves, self.serves) and torch.equal(weight, self.weight)):
             return None
-        positive = y == task.index_select(0, serves)
-        if not (torch.equal(positive, self.positive) and torch.equal(y >= 0, self.labelled)):
+        column = task.index_select(0, serves)  # (K,)
+        if not (torch.equal(y == column, self.positive) and torch.equal(y >= 0, self.labelled)):
             return None
+        if isinstance(self.classes, ClassesByExample):
+            return self.classes.at(column)
         return self.classes._replace(task=task)
 
 
@@ -132,6 +200,61 @@ class ClassMoments(torch.autograd.Function):
             centers[:, 1] = b[classes.task]
         squares = 2.0 * (ctx.weighted * (h - centers.unsqueeze(2))).sum(2)
         return _g(squares, h, classes, ctx.has_centers)
+
+
+class MomentsByExample(torch.autograd.Function):
+    """The same, with centers, where each example is a positive or a negative of one block: (B, 3).
+
+    Args:
+        outputs: (K, T) scores.
+        a: (T,) the centers of positives; ``b``: of negatives.
+        classes: who is what.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, outputs: Tensor, a: Tensor, b: Tensor, classes: ClassesByExample) -> Tensor:
+        h, apart = _apart_by_example(outputs, a, b, classes)  # (K,) each
+        weighted = classes.weight * apart
+        ctx.save_for_backward(outputs, a, b)  # the inputs that a second derivative goes back to
+        ctx.classes = classes
+        ctx.weighted = weighted
+        g = h.new_zeros(3 * classes.blocks).index_add_(0, classes.square, weighted * apart)
+        return g.index_add_(0, classes.mean, classes.signed * h).view(-1, 3)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        outputs, a, b = ctx.saved_tensors
+        classes = ctx.classes
+        weighted = ctx.weighted
+        if torch.is_grad_enabled():  # this derivative will be differentiated itself
+            weighted = classes.weight * _apart_by_example(outputs, a, b, classes)[1]
+        by_g = slope.flatten()  # (3 B,)
+        of_square = (2.0 * weighted) * by_g.index_select(0, classes.square)  # (K,)
+        of_h = torch.addcmul(of_square, classes.signed, by_g.index_select(0, classes.mean))  # (K,)
+        of_outputs = of_h.new_zeros(outputs.shape).scatter_(1, classes.column, of_h.unsqueeze(1))
+        centers = of_h.new_zeros(2 * a.shape[0]).index_add_(0, classes.center, of_square, alpha=-1)
+        return of_outputs, *centers.view(2, -1).unbind(0), None
+
+    @staticmethod
+    def jvp(ctx: Any, outputs: Tensor | None, a: Tensor | None, b: Tensor | None, _: None) -> Tensor:
+        classes = ctx.classes
+        # An input that does not move comes without a change.
+        h = torch.zeros_like(classes.weight)  # (K,)
+        if outputs is not None:
+            h = outputs.gather(1, classes.column).squeeze(1)
+        apart = h
+        if a is not None:
+            apart = apart - torch.cat([a, torch.zeros_like(a)]).index_select(0, classes.center)
+        if b is not None:
+            apart = apart - torch.cat([torch.zeros_like(b), b]).index_select(0, classes.center)
+        g = h.new_zeros(3 * classes.blocks).index_add(0, classes.square, 2.0 * ctx.weighted * apart)
+        return g.index_add(0, classes.mean, classes.signed * h).view(-1, 3)
+
+
+def _apart_by_example(outputs: Tensor, a: Tensor, b: Tensor, classes: ClassesByExample) -> tuple[Tensor, Tensor]:
+    """The score of each example in its block's column, and the same less its center: (K,) each."""
+    h = outputs.gather(1, classes.column).squeeze(1)
+    return h, h - torch.cat([a, b]).index_select(0, classes.center)
 
 
 def _columns(outputs: Tensor, classes: Classes) -> Tensor:

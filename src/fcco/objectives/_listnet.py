@@ -15,7 +15,14 @@ from fcco.objectives._anchored import own_position
 from fcco.objectives._base import scores
 from fcco.objectives._means import check_not_empty, log_mean_exp_over
 from fcco.objectives._queries import QueryObjective
-from fcco.objectives._query_pairs import BatchPattern, LogMeansByQuery, LogMeansOfExponentials, QueryShares
+from fcco.objectives._query_pairs import (
+    BatchPattern,
+    LogMeansByQuery,
+    LogMeansOfExponentials,
+    LogMeansOfWholeQueries,
+    QueryShares,
+    common_length,
+)
 
 if TYPE_CHECKING:
     from fcco.memory._table import OutputTable
@@ -81,6 +88,8 @@ class ListNet(QueryObjective):
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
         shares = self._shares_by_query(index, outputs, batch)
+        if shares is not None and shares.length is not None:
+            return fused(LogMeansOfWholeQueries, scores(outputs, batch), shares)
         if shares is not None:
             return fused(LogMeansByQuery, scores(outputs, batch), shares)
         pairs = self.pairs_by_query(index, batch, exact_dtype(outputs.device))
@@ -120,7 +129,7 @@ class ListNet(QueryObjective):
     def _shares_of(self, index: Tensor, batch: Batch, dtype: torch.dtype) -> QueryShares | None:
         own = own_position(batch, index, self.block_item.index_select(0, index))
         # An item that stands in the batch twice is still no other.
-        if int(batch.id.unique().numel()) < len(batch):
+        if not self._distinct.are(batch.id):
             return None
         query = self.item_query.index_select(0, batch.id)  # (K,)
         size = self.block_count.index_select(0, index)  # (B,)
@@ -136,7 +145,10 @@ class ListNet(QueryObjective):
         # As with_own has it: the own item counts 1/N_q, the others present share what is left.
         exact = size.to(dtype)
         of_other = (exact - 1) / (exact * others.clamp(min=1))
-        shares = QueryShares(own, group, row, exact.reciprocal(), of_other, found.shape[0])
+        length = None
+        if query.is_cpu and torch.equal(others + 1, size):  # an accelerator would have to wait for the answer
+            length = common_length(group, count)
+        shares = QueryShares(own, group, row, exact.reciprocal(), of_other, found.shape[0], length)
         if query.is_cpu and not torch.is_inference_mode_enabled():
             self._pattern.last = BatchPattern.of(query, size, own, dtype, shares)
         return shares

@@ -12,7 +12,15 @@ from fcco._support.fused import fused
 from fcco._support.remembered import Remembered, Slot
 from fcco.data import Batch, TaskBlocks, Tasks
 from fcco.objectives._base import OutputObjective, check_data, checked_weight, fingerprint, need
-from fcco.objectives._class_moments import Classes, ClassMoments, ClassPattern, by_class, equal_shares
+from fcco.objectives._class_moments import (
+    Classes,
+    ClassesByExample,
+    ClassMoments,
+    ClassPattern,
+    MomentsByExample,
+    by_class,
+    equal_shares,
+)
 from fcco.objectives._labelled import has_classes, positives_and_negatives
 from fcco.objectives._precision import at_least_float32, like_parameters
 from fcco.objectives._surrogates import Square, SquaredHinge, Surrogate, loss_or_default
@@ -86,7 +94,7 @@ class MultiTaskAUC(OutputObjective):
         if trained_centers:
             self.a = nn.Parameter(like_parameters(model, torch.zeros(self.num_tasks)))
             self.b = nn.Parameter(like_parameters(model, torch.zeros(self.num_tasks)))
-        self._classes: Remembered[Classes] = Remembered()
+        self._classes: Remembered[Classes | ClassesByExample] = Remembered()
         self._pattern: Slot[ClassPattern] = Slot()  # of the last batch, where it may come again
         self.register_table("block_task", blocks.block_task)
         weight = checked_weight("block_weight", block_weight, self.num_tasks)
@@ -107,9 +115,11 @@ class MultiTaskAUC(OutputObjective):
         source = (index, batch.y, batch.weight, batch.serves, self.block_task, h.dtype)
         classes = self._classes.get(source, lambda: self._classes_of(index, batch, h.dtype))
         # Moments, from which outer makes variances: a mean of squares around a mean would be biased.
+        if isinstance(classes, ClassesByExample):
+            return fused(MomentsByExample, h, self.a, self.b, classes)
         return fused(ClassMoments, h, self.a, self.b, classes)
 
-    def _classes_of(self, index: Tensor, batch: Batch, dtype: torch.dtype) -> Classes:
+    def _classes_of(self, index: Tensor, batch: Batch, dtype: torch.dtype) -> Classes | ClassesByExample:
         """Who is a positive and who a negative of the blocks' tasks, and how much each counts."""
         task = self.block_task.index_select(0, index)
         if self._may_repeat(batch):
@@ -125,7 +135,9 @@ class MultiTaskAUC(OutputObjective):
             return False
         return has_classes(batch, self.num_tasks)
 
-    def _classes_by_pattern(self, task: Tensor, index: Tensor, batch: Batch, dtype: torch.dtype) -> Classes:
+    def _classes_by_pattern(
+        self, task: Tensor, index: Tensor, batch: Batch, dtype: torch.dtype
+    ) -> Classes | ClassesByExample:
         """The same for a batch that may be like the last one."""
         serves = need(batch.serves, "serves")
         weight = need(batch.weight, "weight")
@@ -136,8 +148,14 @@ class MultiTaskAUC(OutputObjective):
             if known is not None:
                 return known
         classes = self._new_classes(task, index, batch, dtype)
-        self._pattern.last = ClassPattern.of(serves, weight, y, classes)
-        return classes
+        centers = None
+        if self.a is not None and self.a.dtype == dtype:
+            centers = self.num_tasks
+        pattern = ClassPattern.of(task, serves, weight, y, classes, centers=centers)
+        self._pattern.last = pattern
+        if pattern is None:
+            return classes
+        return pattern.classes
 
     def _new_classes(self, task: Tensor, index: Tensor, batch: Batch, dtype: torch.dtype) -> Classes:
         entering = positives_and_negatives(task, batch, self.num_tasks)  # (B, 2, K)
@@ -162,8 +180,8 @@ class MultiTaskAUC(OutputObjective):
         squares, more, x = u.unbind(1)  # (B,) each
         inside = loss.inside(x)
         f = torch.addcmul(squares + more, inside, inside, value=loss.scale)
-        one = torch.ones_like(inside)
-        slope = torch.stack([one, one, (2.0 * loss.scale) * inside], 1)  # (B, 3)
+        slope = torch.ones_like(u)  # (B, 3)
+        torch.mul(inside, 2.0 * loss.scale, out=slope.select(1, 2))
         if self.task_weight is None:
             return f, slope
         weight = self.task_weight[self.block_task[index]]

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from fcco._support.distinct import Distinct
 from fcco._support.remembered import Remembered, Slot
 from fcco.data import Batch, Queries, QueryBlocks
 from fcco.data._batch import served
@@ -61,6 +62,7 @@ class QueryObjective(OutputObjective):
         super().__init__(model, blocks, log_domain=log_domain)
         self._pairs: Remembered[ItemPairs | None] = Remembered()
         self._pattern: Slot[BatchPattern] = Slot()  # of the last batch, where it may come again
+        self._distinct = Distinct(data.num_examples)
         self.given_weight = checked_weight("block_weight", block_weight, self.num_blocks)
         self.num_queries = blocks.num_queries
         self.register_table("item_query", blocks.item_query)
@@ -119,7 +121,7 @@ class QueryObjective(OutputObjective):
         item = self.block_item.index_select(0, index)
         own = own_position(batch, index, item)
         # An item that stands in the batch twice is still no other: told by id, over all pairs.
-        if batch.weight is None and int(batch.id.unique().numel()) < len(batch):
+        if batch.weight is None and not self._distinct.are(batch.id):
             return None
         query = item_query.index_select(0, batch.id)  # (K,)
         size = self.block_count.index_select(0, index)  # (B,)

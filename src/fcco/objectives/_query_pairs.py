@@ -6,6 +6,7 @@ of its own query alone.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -54,6 +55,8 @@ class QueryShares(NamedTuple):
         of_own: (B,) how much its own item counts.
         of_other: (B,) how much each other one does.
         num_queries: Q.
+        length: how many items each query has, where they are all in the batch, the queries one after the other and of
+            one length; None: they are not.
     """
 
     own: Tensor
@@ -62,6 +65,7 @@ class QueryShares(NamedTuple):
     of_own: Tensor
     of_other: Tensor
     num_queries: int
+    length: int | None = None
 
 
 class BatchPattern(NamedTuple):
@@ -128,6 +132,22 @@ def members_of(query: Tensor, wanted: Tensor, own: Tensor, most: int) -> Members
     real = number < count.unsqueeze(1)
     inside = inside.clamp_(max=query.shape[0] - 1)
     return Members(torch.where(real, order.take(inside), own.unsqueeze(1)), real, count, shortest)
+
+
+def common_length(group: Tensor, count: Tensor) -> int | None:
+    """How many items each query of a batch has; None: the queries are not of one length, one after the other.
+
+    Args:
+        group: (K,) which of the batch's queries each item is of.
+        count: (Q,) how many items each of them has.
+    """
+    length = int(count[0])
+    if not bool((count == length).all()):
+        return None
+    rows = group.view(-1, length)
+    if torch.equal(rows, rows[:, :1].expand_as(rows)):
+        return length
+    return None
 
 
 class QuadraticMeans(torch.autograd.Function):
@@ -248,6 +268,45 @@ class LogMeansByQuery(torch.autograd.Function):
         apart = by_query.index_select(0, shares.row) - ctx.of_query * h.index_select(0, shares.own)  # (B,)
         change: Tensor = (ctx.of_other * apart).unsqueeze(1)
         return change
+
+
+class LogMeansOfWholeQueries(torch.autograd.Function):
+    """The same where a batch holds whole queries of one length L, one after the other: -log(L softmax) of each block's
+    own item, (B, 1).
+
+    Args:
+        h: (K,) scores; the softmax is taken in double precision.
+        shares: who is of which query; ``length`` is L.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, shares: QueryShares) -> Tensor:
+        by_query = h.to(shares.of_own.dtype).reshape(shares.num_queries, -1)  # (Q, L)
+        log_softmax = by_query.log_softmax(1)
+        ctx.save_for_backward(h)  # the one input that a second derivative goes back to
+        ctx.shares = shares
+        ctx.log_softmax = log_softmax
+        of_own = log_softmax.flatten().index_select(0, shares.own)  # (B,)
+        return (-math.log(log_softmax.shape[1]) - of_own).unsqueeze(1)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        (h,) = ctx.saved_tensors
+        if torch.is_grad_enabled():  # this derivative will be differentiated itself
+            return *derivative_again(_plain_log_means_by_query, (h,), (ctx.shares,), slope), None
+        shares = ctx.shares
+        each = slope.squeeze(1)  # (B,)
+        by_query = each.new_zeros(shares.num_queries, 1).index_add_(0, shares.row, slope)  # (Q, 1)
+        of_h = ctx.log_softmax.exp().mul_(by_query).flatten()  # (K,)
+        return of_h.index_add_(0, shares.own, each, alpha=-1).to(h.dtype), None
+
+    @staticmethod
+    def jvp(ctx: Any, h: Tensor, *_: None) -> Tensor:
+        shares = ctx.shares
+        moved = h.to(ctx.log_softmax.dtype).reshape(ctx.log_softmax.shape)  # (Q, L)
+        mean = (ctx.log_softmax.exp() * moved).sum(1)  # (Q,)
+        change: Tensor = mean.index_select(0, shares.row) - moved.flatten().index_select(0, shares.own)
+        return change.unsqueeze(1)
 
 
 def _differences(h: Tensor, pairs: ItemPairs) -> Tensor:

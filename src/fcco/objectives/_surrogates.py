@@ -107,7 +107,7 @@ class SquaredHinge(_Quadratic):
         return self.scale * self.inside(x).square()
 
     def inside(self, x: Tensor) -> Tensor:
-        return (x + self.margin).clamp(min=0)
+        return (x + self.margin).relu()
 
     def scaled(self, x: Tensor, mask: Tensor) -> tuple[Tensor | float, Tensor]:
         inside = (x + self.margin).relu()

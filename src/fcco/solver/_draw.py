@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, final
 
-import torch
 from torch import Tensor
 
+from fcco._support.grad_mode import graph_kept
 from fcco._support.module_state import Snapshot
 from fcco._support.sharded import copies
 from fcco.methods._box import Point, Probe, WeighAt
@@ -99,7 +99,7 @@ class Draw:
         evaluator = self._evaluator
         tangents = self._tangents if is_now else None  # J v is asked for at w_t alone
         product = None
-        with torch.set_grad_enabled(scale is not None or tangents is not None):
+        with graph_kept(scale is not None or tangents is not None):
             if tangents is None:
                 g = evaluator.inner_to_weigh(self.index, self.data)
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Unpack, final
+from typing import Any, NamedTuple, Protocol, Unpack, final
 
 from torch import Tensor
 
@@ -58,8 +58,7 @@ class Parts:
 
 
 @final
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """One step to be probed.
 
     Args:
@@ -82,8 +81,7 @@ class Request:
 
 
 @final
-@dataclass(frozen=True)
-class Probed:
+class Probed(NamedTuple):
     """What an engine found; ``p.grad`` holds the gradients, weighted and added up.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -211,7 +211,7 @@ class Program:
         rates = Rates(self._method, t + 1, self._large)
         if self._numbers is not None:
             row = self._numbers.index_select(0, self._clock.rows_since())[0]
-            rates = replace(rates, on_device=split_numbers(self._method, row))
+            rates = rates._replace(on_device=split_numbers(self._method, row))
         drawn = isinstance(self.inputs, DrawnInputs)
         return Request(t + 1, self.inputs.data(), None, None, rates, clock=self._clock.step, trusted=drawn)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 from torch import Tensor
 
 
 @final
-@dataclass(frozen=True)
-class Oracle:
+class Oracle(NamedTuple):
     """Oracle calls so far, counted per sample.
 
     Args:
@@ -34,8 +33,7 @@ class Oracle:
 
 
 @final
-@dataclass(frozen=True)
-class Counts:
+class Counts(NamedTuple):
     """What was counted up to the end of a step, and whether that one was skipped."""
 
     step: int

@@ -7,7 +7,7 @@ import copy
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, NoReturn, Self, SupportsIndex, final
 
@@ -17,8 +17,10 @@ from torch.optim import Optimizer
 
 from fcco._objective import Objective
 from fcco._support import checks
+from fcco._support.grad_mode import graph_kept
 from fcco._support.interrupts import uninterrupted
 from fcco._support.module_state import Snapshot
+from fcco._support.optimizer_step import take_step
 from fcco._support.parallel import gather_objects, rank_and_world, together
 from fcco._support.sharded import copies, joined, parts, spread
 from fcco.data._epochs import EpochLoader
@@ -286,7 +288,7 @@ class Solver:
                 return report
         with self._gradient((index, *data), chunk, stacklevel=5) as pending:
             if not pending.skipped:
-                self.optimizer.step()
+                take_step(self.optimizer)
         return pending.report
 
     def gradient(self, index: Any, *data: Any, chunk: int | None = None) -> AbstractContextManager[Pending]:
@@ -373,7 +375,7 @@ class Solver:
             data = tuple(as_batch(item) for item in data)
             before = self._begin(transaction)
             request = Request(t, data, chunk, before, self._rates(t, data))
-            with torch.enable_grad():
+            with graph_kept(True):
                 return self._estimate(request, transaction)
         except NonFiniteError:  # every rank has heard of it
             self._evaluator.check_weights()
@@ -432,7 +434,7 @@ class Solver:
         if ratio is None:
             return plain
         row = torch.tensor(step_numbers(self.method, t, ratio, plain.large), dtype=torch.float64)
-        return replace(plain, on_device=split_numbers(self.method, row.to(self.device)))
+        return plain._replace(on_device=split_numbers(self.method, row.to(self.device)))
 
     def _move(self, t: int, probed: Probed) -> None:
         """The last things before the weights move: w_t becomes w_{t-1}, the reservoir is offered w_t."""

@@ -110,13 +110,13 @@ def errors(problem: Problem, course: Course, every: int = 8) -> Array:
         u = rows.u.gather(2, place)
         seen = Values(u, problem.probe(now, draw))
         if c.previous is not None:
-            seen = replace(seen, previous=problem.probe(w, second))
+            seen = seen._replace(previous=problem.probe(w, second))
         if c.reference is not None:
-            seen = replace(seen, reference=problem.probe(reference, draw))
+            seen = seen._replace(reference=problem.probe(reference, draw))
         if c.full is not None:
-            seen = replace(seen, full=problem.inner(reference).gather(2, place))
+            seen = seen._replace(full=problem.inner(reference).gather(2, place))
         if c.jvp is not None:
-            seen = replace(seen, jvp=problem.along(now, draw, now - w))
+            seen = seen._replace(jvp=problem.along(now, draw, now - w))
         rows.write(place, u, combine(c, seen), decay, keep=False)
         w = now
         if 2 * t > course.steps and t % every == 0:
