@@ -72,18 +72,7 @@ class Node:
                 roots.append(item)
                 gradients.append(gradient)
         if roots:
-            _run_backward(tuple(roots), tuple(gradients))
-
-
-def _run_backward(roots: tuple[Tensor, ...], gradients: tuple[Tensor, ...]) -> None:
-    """Do as ``torch.autograd.backward`` does, without checking again what it is given."""
-    plain = all(type(root) is Tensor and root.is_cpu for root in roots)
-    if not plain or torch._C._are_functorch_transforms_active():
-        torch.autograd.backward(roots, gradients)
-        return
-    engine: Any = torch.autograd.Variable._execution_engine
-    # Neither keep the graph nor make another one; all leaves.
-    engine.run_backward(roots, gradients, False, False, (), allow_unreachable=True, accumulate_grad=True)
+            torch.autograd.backward(roots, gradients)
 
 
 def _is_unwatched(item: Tensor) -> bool:
