@@ -180,7 +180,8 @@ class FunctionalObjective(Objective):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FunctionalObjective:
         raise TypeError(
-            "an objective of two functions cannot be copied: they would go on with the original's parameters; write a "
+            "an objective of two functions cannot be copied, because they would keep using the original's "
+            "parameters; write a "
             "subclass of Objective for that"
         )
 
@@ -224,8 +225,8 @@ def _warn_of_buffers(trained: nn.ParameterList, function: Callable[..., Any]) ->
     for module in used:
         if isinstance(module, nn.Module) and own & {id(p) for p in module.parameters()} and list(module.buffers()):
             warnings.warn(
-                f"the buffers of {type(module).__name__} (running statistics) are left out by its parameters alone: a "
-                "step would change them once per probe, and no checkpoint would hold them; give parameters=module",
+                f"parameters= leaves out the buffers of {type(module).__name__} (running statistics): a "
+                "step would change them once per probe, and no checkpoint would hold them; pass parameters=module",
                 stacklevel=4,
             )
 

@@ -127,7 +127,7 @@ def _loadable(value: Any, where: str) -> Any:
         for key in value:
             if type(key) not in (str, int, float, bool, bytes, tuple):
                 raise TypeError(
-                    f"a key of {where} is {key!r} of type {type(key).__name__}, which a checkpoint cannot hold"
+                    f"{where} has the key {key!r} of type {type(key).__name__}, which a checkpoint cannot hold"
                 )
         return kind({key: _loadable(item, f"{where}[{key!r}]") for key, item in value.items()})
     if kind in (list, tuple):
@@ -188,7 +188,7 @@ def _check_fits(path: str | os.PathLike[str], content: dict[str, Any], parts: di
     """Refuse what does not fit before anything is changed: loading a state ends the loop that is under way."""
     kinds = {name: type(part).__name__ for name, part in parts.items()}
     if content.get("kinds") != kinds:
-        raise CheckpointError(f"{path} holds {_listed(content.get('kinds'))}, asked for were {_listed(kinds)}")
+        raise CheckpointError(f"{path} holds {_listed(content.get('kinds'))}, but {_listed(kinds)} were asked for")
     for name, part in parts.items():
         check = getattr(part, "check_state_dict", None)
         if check is None:
@@ -251,7 +251,7 @@ def _holders(found: list[_Found], path: str | os.PathLike[str]) -> list[int]:
     for rank in holders:
         if found[rank].digest != found[first].digest:
             raise CheckpointError(
-                f"rank {rank} has another checkpoint at {path} than rank {first}: remove the older one"
+                f"rank {rank} and rank {first} have different checkpoints at {path}: remove the older one"
             )
     return holders
 

@@ -30,7 +30,7 @@ def test_another_lag(tmp_path):
     other.solver.method = recipe("msvr-v2", lag=0)
     fcco.save(tmp_path / "run.pt", **other.steps(2).parts)
     torch.manual_seed(2)
-    refused(tmp_path / "run.pt", run, "of lag 0, this solver has 1")
+    refused(tmp_path / "run.pt", run, "has lag 0, but this solver has 1")
 
 
 class Other(Run):
@@ -54,8 +54,8 @@ class Grouped(torch.optim.Adam):
 
 DIFFERENT = {
     "wider": (lambda: Other(Noisy(width=7)), "model"),
-    "more blocks": (lambda: Other(Noisy(num_blocks=8)), "of blocks 6, this solver has 8"),
-    "another dim": (lambda: Other(Noisy(dim=3)), "of dim 2, this solver has 3"),
+    "more blocks": (lambda: Other(Noisy(num_blocks=8)), "has blocks 6, but this solver has 8"),
+    "another dim": (lambda: Other(Noisy(dim=3)), "has dim 2, but this solver has 3"),
     "another dtype": (lambda: Other(Noisy().double()), "model"),
     "no batch norm": (lambda: Other(Noisy(batch_norm=False)), "running_mean"),
     "something frozen": (lambda: Other(frozen()), "previous has tensors of shapes"),

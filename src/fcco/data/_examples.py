@@ -88,8 +88,7 @@ class ExampleBlocks(ExampleBlocksBase):
         further, _ = self._further(share, samples)
         if share.size + further == 1 and share.owned > 1:
             raise ValueError(
-                f"blocks must be at least {2 * share.world} (2 per rank) where there are no further samples, got "
-                f"{share.world}"
+                f"blocks must be at least {2 * share.world} (2 per rank) if samples is 0, got {share.world}"
             )
 
     def batch_size_of(self, share: Share, samples: int) -> int:

@@ -60,7 +60,9 @@ class Groups(Structure):
         alone = (size == 1).nonzero()[:, 0].tolist()
         if alone:
             names = [self.group_names[place] for place in alone]
-            raise ValueError(f"every group must be in both parts, but group {checks.some(names)} has one example")
+            raise ValueError(
+                f"every group must have examples in both parts, but group {checks.some(names)} has only one"
+            )
         return torch.arange(self.num_examples), self.group
 
 
@@ -126,7 +128,7 @@ class Bags(Structure):
 def _bag_labels(y: Any, positive: Any, device: torch.device) -> Tensor:
     labels = labels_of("y", y, None, device, positive=positive)
     if labels.y.dim() != 1 or labels.classes is not None:
-        raise ValueError(f"y must be one label of two values per bag, got {labels.num_tasks} of them")
+        raise ValueError(f"y must be one label of two values per bag, got {labels.num_tasks} labels")
     missing = labels.y.isnan().nonzero()[:, 0].tolist()
     if missing:
         raise ValueError(f"y must be known for every bag, but is missing in row {checks.some(missing)}")

@@ -96,7 +96,7 @@ class RiskBlocks(ExampleBlocksBase):
         self.block_item = self.block_example
         self.num_blocks = int(self.block_item.shape[0])
         if self.num_blocks == 0:
-            raise ValueError("event must be 1 for some subject, got none")
+            raise ValueError("event must be 1 for at least one subject, got none")
         # By falling time a risk set is a beginning of the order, and its weight a cumulative sum.
         order = self.moment.sort(descending=True, stable=True).indices
         self.order = order[alive[order]]

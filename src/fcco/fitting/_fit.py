@@ -165,7 +165,7 @@ def _checked_seed(seed: int) -> int:
 
 def _checked_callbacks(callbacks: Iterable[Callback]) -> list[Callback]:
     if callable(callbacks):
-        raise TypeError("callbacks must be a list of functions, got one function: put it in brackets")
+        raise TypeError("callbacks must be a list of functions, got a single function: put it in a list")
     told = list(callbacks)
     for callback in told:
         if not callable(callback):
@@ -181,7 +181,7 @@ def _checked_path(checkpoint: str | os.PathLike[str] | None) -> Path | None:
     if path.is_dir():
         raise ValueError(f"checkpoint must be a file, but {path} is a folder")
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"checkpoint must lie in a folder that exists, but {path.parent} does not")
+        raise FileNotFoundError(f"checkpoint must be in an existing folder, but {path.parent} does not exist")
     return path
 
 
@@ -198,7 +198,9 @@ def _device(wanted: torch.device | str, model: nn.Module) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"device must be one that torch can use here, got {str(wanted)!r}: {reason:.200}") from error
+        raise ValueError(
+            f"device must be one that torch can use on this machine, got {str(wanted)!r}: {reason:.200}"
+        ) from error
     return device
 
 
@@ -210,7 +212,8 @@ def _check_trainable(model: nn.Module) -> None:
     for name, parameter in trained:
         if parameter.dtype == torch.float16:
             raise ValueError(
-                f"model must not have float16 parameters, in which training overflows, got {name}: give model.float(), "
+                f"model must not have float16 parameters, because training overflows in them, got {name}: pass "
+                "model.float(), "
                 'and precision="bf16" for speed'
             )
 
@@ -222,8 +225,8 @@ def _check_ending(model: nn.Module) -> None:
         last = last[-1]
     if isinstance(last, nn.Sigmoid | nn.Softmax | nn.LogSigmoid | nn.LogSoftmax):
         raise ValueError(
-            "model must give scores as they leave its last linear layer, got one that ends in "
-            f"{type(last).__name__}: leave that out"
+            "model must return the scores of its last linear layer, got one that ends in "
+            f"{type(last).__name__}: remove that layer"
         )
 
 
@@ -258,7 +261,7 @@ def _backbone_names(model: nn.Module, backbone: nn.Module | None) -> frozenset[s
     inside = {id(parameter) for parameter in backbone.parameters()}
     names = frozenset(name for name, parameter in model.named_parameters() if id(parameter) in inside)
     if len(names) < len(inside) or not names:
-        raise ValueError("backbone must be a part of model: some of its parameters are not the model's")
+        raise ValueError("backbone must be a part of model, but some of its parameters are not parameters of model")
     return names
 
 

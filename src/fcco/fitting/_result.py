@@ -104,11 +104,11 @@ class FitResult:
         if data is not None:
             labelled = as_structure(data, Goal("roc_auc"), self.labels)
         if not isinstance(labelled, Points):
-            raise ValueError("there are no labels to calibrate on: give data=(x, y)")
+            raise ValueError("there are no labels to calibrate on: pass data=(x, y)")
         outputs = self._scored(labelled)
         found = calibrated(outputs, labelled, method)
         if all(label is None for label in found.labels):
-            raise ValueError("data must have positives and negatives of some label to calibrate on")
+            raise ValueError("data must have positives and negatives of at least one label to calibrate on")
         self.calibration = found
         return self
 

@@ -129,7 +129,8 @@ def warn_if_stale(state: MemoryState, step: int, stacklevel: int) -> None:
         return
     state.warned = True
     warnings.warn(
-        f"step {step}: fresh outputs differ from the stored ones {float(state.staleness):.1f} times as much as those "
-        "differ from each other; the weights mean little: lower the learning rate, or raise the examples per step",
+        f"step {step}: fresh outputs differ from the stored ones {float(state.staleness):.1f} times as "
+        "much as the stored ones "
+        "differ from each other, so the weights mean little; lower the learning rate, or draw more examples per step",
         stacklevel=stacklevel + 1,
     )

@@ -36,4 +36,4 @@ class OutputMemory:
         if self.refresh is not None:
             checks.positive_int("refresh", self.refresh)
         if checks.fraction("renewal", self.renewal) == 0.0:
-            raise ValueError("renewal must be > 0: else the probabilities stay what they were at the start")
+            raise ValueError("renewal must be > 0: with 0 the probabilities would never change")

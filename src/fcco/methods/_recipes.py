@@ -360,7 +360,7 @@ def _plain_or_momentum(alpha: Schedule | None, nesterov: bool) -> Estimator:
     if alpha is not None:
         return estimators.Momentum(alpha, nesterov)
     if nesterov:
-        raise ValueError("nesterov needs momentum: give alpha too")
+        raise ValueError("nesterov=True needs momentum: pass alpha too")
     return estimators.Plain()
 
 

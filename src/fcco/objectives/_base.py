@@ -329,7 +329,7 @@ def checked_weight(name: str, given: Tensor | None, size: int) -> Tensor | None:
     if wrong:
         raise ValueError(f"{name} must be finite and >= 0, got {weight[wrong[0]].item()} at {checks.some(wrong)}")
     if not bool((weight > 0).any()):
-        raise ValueError(f"{name} must be > 0 somewhere, got zeros only")
+        raise ValueError(f"{name} must be > 0 somewhere, got only zeros")
     return weight
 
 

@@ -87,7 +87,7 @@ class GroupDRO(OutputObjective):
         if weight is None:
             weight = torch.ones(self.num_blocks, dtype=torch.float64)
         if not bool((weight > 0).all()):
-            raise ValueError("group_weight must be > 0 for every group: leave a group out of the data instead")
+            raise ValueError("group_weight must be > 0 for every group: to leave a group out, remove it from the data")
         self.register_table("share", like_parameters(model, weight / weight.sum()))
 
     def constants(self) -> dict[str, Any]:

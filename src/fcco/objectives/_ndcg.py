@@ -73,7 +73,7 @@ class NDCG(QueryObjective):
         self.surrogate: Surrogate = loss_or_default("surrogate", surrogate, SquaredHinge(margin=1.0))
         least = float(self.surrogate(torch.zeros(())))  # what an item adds to its own rank
         if least <= 0.0:
-            raise ValueError(f"surrogate must be > 0 at 0 (give it a margin), got {self.surrogate}")
+            raise ValueError(f"surrogate must be > 0 at 0, so give it a margin, got {self.surrogate}")
         lowest = float(data.relevance.min())
         if lowest < 0.0:
             raise ValueError(f"relevance must be >= 0 for NDCG, got {lowest:g}")
@@ -169,7 +169,7 @@ def ideal_dcg(gain: Tensor, query: Tensor, weight: Tensor | None = None) -> Tens
     weight = weight[order]
     total = weight.new_zeros(int(query.max()) + 1).index_add(0, query, weight)
     if float(total.max()) > _LONGEST:
-        raise ValueError(f"the weights of a query's items must not add up to more than {_LONGEST:g} for NDCG")
+        raise ValueError(f"the weights of the items of a query must not add up to more than {_LONGEST:g} for NDCG")
     # Items take the places from start to end, counted from the top of their own query.
     before_query = (total.cumsum(0) - total)[query]
     end = weight.cumsum(0) - before_query

@@ -54,7 +54,9 @@ def smoothed(objective: Objective, rho: float, *, prox: Prox | None = None) -> S
     if not isinstance(objective, Objective):
         raise TypeError(f"objective must be an Objective, got {type(objective).__name__}")
     if any(objective.log_domain):
-        raise ValueError(f"smoothed needs an objective in the plain domain; {type(objective).__name__} tracks log u")
+        raise ValueError(
+            f"smoothed needs an objective that tracks u itself, but {type(objective).__name__} tracks log u"
+        )
     if prox is None:
         prox = getattr(objective, "prox", None)
     return Smoothed(objective, checks.positive("rho", rho), prox)

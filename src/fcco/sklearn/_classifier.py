@@ -99,7 +99,7 @@ class RankingClassifier(ClassifierMixin, TableEstimator):
         if self.calibration not in ("platt", "isotonic"):
             raise ValueError(f'calibration must be "platt" or "isotonic", got {self.calibration!r}')
         if self.metric in _OTHERS:
-            raise ValueError(f"metric must be one for labels, got {self.metric!r}: {_OTHERS[self.metric]}")
+            raise ValueError(f"metric must be a metric of labels, got {self.metric!r}: {_OTHERS[self.metric]}")
         columns = self._read(X, reset=True)
         targets = self._targets(y)  # (N,) codes or NaN, or (N, T) of 0, 1, NaN
         check_consistent_length(np.empty(columns.rows), targets)
@@ -183,11 +183,11 @@ class RankingClassifier(ClassifierMixin, TableEstimator):
         if flat.dtype.kind == "O" and len(known) > 0:
             known = np.array(known.tolist())
         if len(known) == 0:
-            raise ValueError("y must have labels, got none that is not missing")
+            raise ValueError("y must have labels, but all of them are missing")
         check_classification_targets(known)
         self.classes_, codes = np.unique(known, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y must have two classes or more, got one class alone, {self.classes_.tolist()[0]!r}")
+            raise ValueError(f"y must have two classes or more, got only one class, {self.classes_.tolist()[0]!r}")
         self._is_binary = len(self.classes_) == 2
         targets = np.full(len(flat), np.nan)
         targets[~missing] = codes
@@ -201,7 +201,9 @@ class RankingClassifier(ClassifierMixin, TableEstimator):
         else:
             both = len(np.unique(rows[~np.isnan(rows)])) > 1
         if not both:
-            raise ValueError("y must have two classes or more among the rows with sample_weight > 0, got one class")
+            raise ValueError(
+                "y must have two classes or more among the rows with sample_weight > 0, got only one class"
+            )
 
     def _outputs(self, targets: Any) -> int:
         """How many scores a row gets; labels that are all alike get none."""
@@ -213,7 +215,7 @@ class RankingClassifier(ClassifierMixin, TableEstimator):
         self._constant = (targets == 1).any(0)
         alike = np.flatnonzero(~varies).tolist()
         if alike:
-            warnings.warn(f"y has one value alone in column {alike}: it is predicted throughout", stacklevel=3)
+            warnings.warn(f"y has only one value in column {alike}, which is predicted for every row", stacklevel=3)
         return len(self._learnt)
 
     def _points(self, x: Tensor, targets: Any, weight: Any) -> Points:

@@ -66,7 +66,7 @@ class CoxRegressor(TableEstimator):
         check_consistent_length(np.empty(columns.rows), time)
         weight = weights(sample_weight, columns.rows)
         if not event.any():
-            raise ValueError("y must have at least one observed event, got censored times alone")
+            raise ValueError("y must have at least one observed event, got only censored times")
         x = self._encode(columns)
         data = RiskSets(x, time, event, weight=weight)
         self._train(data, 1, "concordance", self._seed(), self.validation, split=int(event.sum()) >= FEWEST)

@@ -241,14 +241,14 @@ class Solver:
             self._capture = StepCapture(works, self._replay_eagerly, insist=capture is True)
         if radius is None and getattr(method.tracker, "single_point", False):
             warnings.warn(
-                f"the theory of {method.name} needs a bounded step: give the Solver a radius (the paper's C_F)",
+                f"the theory of {method.name} needs a bounded step: pass radius (the paper's C_F) to the Solver",
                 stacklevel=2,
             )
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Its parts have been told of these when it was made: another one would be followed by half.
         if name in _FIXED and name in self.__dict__:
-            raise AttributeError(f"{name} of a Solver is fixed when it is made; make another Solver")
+            raise AttributeError(f"{name} of a Solver is fixed when it is created; create another Solver")
         super().__setattr__(name, value)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -359,7 +359,7 @@ class Solver:
 
     def _check_idle(self) -> None:
         if self._is_pending:
-            raise RuntimeError("a step is pending: leave its `with solver.gradient(...)` block first")
+            raise RuntimeError("a step is pending: leave its `with solver.gradient(...)` block before the next one")
 
     def _estimate_or_skip(
         self, t: int, data: tuple[Any, ...], chunk: int | None, transaction: Transaction
@@ -551,7 +551,7 @@ class Solver:
         chosen = choice(NonFinite, value, "nonfinite")
         if self._capture is not None and chosen is not self._nonfinite:
             raise ValueError(
-                f"nonfinite must stay {self._nonfinite.value!r} where steps are captured, got {chosen.value!r}: make "
+                f"nonfinite must stay {self._nonfinite.value!r} while steps are captured, got {chosen.value!r}: create "
                 "another Solver"
             )
         self._nonfinite = chosen
@@ -712,7 +712,7 @@ class Solver:
             raise TypeError(f"the state must be a dict, got {type(state).__name__}")
         if state.get("version") != STATE_VERSION:
             raise ValueError(
-                f"the state has version {state.get('version')}, this fcco reads version {STATE_VERSION}: states "
+                f"the state has version {state.get('version')}, but this fcco reads version {STATE_VERSION}: states "
                 "of fcco 0.1 cannot be resumed"
             )
         wanted = ("of", "state", "gradients", "objective", "optimizer", "random")
@@ -779,5 +779,5 @@ def _full_pass_of(objective: Objective, method: Method, given: FullPass | None) 
     if isinstance(objective, OverData):
         return objective.full_pass
     if method.finite_sum:
-        raise ValueError(f"full_pass must be given for {method.name}: it renews its reference from all data")
+        raise ValueError(f"full_pass must be given for {method.name}, which renews its reference from all data")
     return None

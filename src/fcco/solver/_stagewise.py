@@ -72,8 +72,9 @@ class StageWise:
         if mu > 0 and not isinstance(solver.optimizer, (torch.optim.SGD, Adaptive)):
             name = type(solver.optimizer).__name__
             warnings.warn(
-                f"mu is {mu}, but {name}'s weight decay is not the gradient of (mu/2)||w||^2, which the theorem adds: "
-                "take torch.optim.SGD",
+                f"mu is {mu}, but the weight decay of {name} is not the gradient of (mu/2)||w||^2, which the "
+                "theorem adds: "
+                "use torch.optim.SGD",
                 stacklevel=2,
             )
         self.solver = solver
@@ -98,7 +99,7 @@ class StageWise:
             chunk: as of :meth:`Solver.step`.
         """
         if self.finished:
-            raise ValueError(f"all {len(self.stages)} stages are through; step has nothing left to run")
+            raise ValueError(f"all {len(self.stages)} stages are finished, so there is no step left to take")
         taken = self.solver.t
         with Transaction() as transaction:
             if self._left == 0:
@@ -164,7 +165,7 @@ class StageWise:
         if missing:
             raise ValueError(f"the state is not one of a StageWise: it lacks {', '.join(missing)}")
         if not -1 <= state["stage"] < len(self.stages):
-            raise ValueError(f"the state is in stage {state['stage']}, but there are {len(self.stages)} stages")
+            raise ValueError(f"the state is in stage {state['stage']}, but there are only {len(self.stages)} stages")
         checks.same_kind("StageWise", state.get("kind"), self._kind())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
