@@ -324,7 +324,7 @@ class StepCapture:
         """Let the host catch up with the device, for which it waits.
 
         Raises:
-            NonFiniteError: where a step was not finite; the solver is then as it was before that step.
+            NonFiniteError: if a step was not finite. The solver is then as it was before that step.
         """
         if not self._attempts:
             return
