@@ -19,18 +19,18 @@ from fcco.data._structure import Structure
 
 @final
 class Queries(Structure):
-    """Items of queries, with their relevance; blocks are (query, item) pairs (:class:`fcco.objectives.NDCG`, ListNet).
+    """Items of queries, with their relevance. Blocks are (query, item) pairs (:class:`fcco.objectives.NDCG`, ListNet).
 
     Args:
         x: of the items; see :class:`Structure`.
         query: (N,) the query of each item: integers or strings, in any order.
         relevance: (N,) finite numbers.
-        weight: (N,) how much each item counts; None: all alike.
-        inputs: how many leading parts of a data set's items make up x.
+        weight: (N,) how much each item counts. None: equally.
+        inputs: the number of leading parts of a data set's items that make up x.
 
     Attributes:
         query: (N,) the query of each item as 0, 1, ...
-        query_names: what each query was called.
+        query_names: the name of each query as given.
         relevance: (N,).
 
     Example:

@@ -39,13 +39,13 @@ class Setting:
         objective: "plain", or the ranking objective by its name in :mod:`fcco.objectives`.
         lr: AdamW's learning rate.
         weight_decay: AdamW's, decoupled: a step shrinks weights by lr times this.
-        margin: of the pair loss; None: the objective has none.
-        hardness: margin^2 / temperature of PartialAUC: a small one minds all negatives alike, a large one the hardest.
+        margin: margin of the pair loss. None: the objective has none.
+        hardness: margin^2 / temperature of PartialAUC. A small one counts all negatives alike, a large one the hardest.
         positive_hardness: the same for the positives of its two-way form; None: one-way.
-        p: of PNormPush: 1 is the AUC, a large one minds the highest negatives.
-        strength: of GroupDRO's penalty; None: the objective has none.
-        l2: Adam's decay, added to the gradient before that is normalised, in place of AdamW's: a weight of which the
-            loss hardly speaks shrinks by up to lr per step, so columns without a say drop out; None: AdamW's.
+        p: power of PNormPush. 1 is the AUC, a large one stresses the highest negatives.
+        strength: strength of GroupDRO's penalty. None: the objective has none.
+        l2: Adam's decay, added to the gradient before that is normalised, in place of AdamW's. A weight that hardly
+            affects the loss shrinks by up to lr per step, so uninformative columns drop out. None: AdamW's.
     """
 
     objective: str
@@ -73,7 +73,7 @@ class Setting:
 
 
 class LabelCounts(NamedTuple):
-    """What the recipe wants to know of the labels.
+    """What the recipe needs to know about the labels.
 
     Args:
         pairs: of a positive and a negative, over all labels; 0 for data without labels.
@@ -90,8 +90,8 @@ class Rung:
     """One step of the halving.
 
     Args:
-        length: how long trials are trained, in runs.
-        keep: how many of the best go on.
+        length: the length of the trials, in runs.
+        keep: how many of the best continue.
     """
 
     length: float
@@ -105,16 +105,16 @@ class Recipe:
 
     Args:
         epochs: passes over the data in one run.
-        least_examples: a run has at least this many examples, however small the data.
-        most_examples: and at most this many, however large they are; None: as many as the epochs have.
+        least_examples: the smallest number of examples in a run, however small the data.
+        most_examples: the largest number, however large the data. None: as many as the epochs have.
         checks: validations per run.
         patience: a trial whose best check is this many checks old is stopped.
-        plain: the plain loss's settings; None: :meth:`plain_settings`.
+        plain: settings of the plain loss. None: :meth:`plain_settings`.
         plain_rungs: how they are halved.
-        ranking: the ranking settings; None: by the metric, :meth:`ranking_settings`.
-        ranking_length: how long each of them is trained, in runs.
+        ranking: the ranking settings. None: by the metric, :meth:`ranking_settings`.
+        ranking_length: the length of each of them, in runs.
         average_share: the average of the weights reaches back over about this share of a run.
-        most_pairs: beyond so many pairs of a positive and a negative, objectives whose cost grows with them are left
+        most_pairs: beyond this many pairs of a positive and a negative, objectives whose cost grows with them are left
             out.
     """
 

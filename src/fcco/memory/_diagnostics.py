@@ -58,15 +58,15 @@ class MemoryDiagnosis:
 
 
 def diagnose(solver: Solver) -> MemoryDiagnosis:
-    """Age and staleness of the table, the spread of the draws, the share of capped output gradients; a device waits.
+    """Report the age and staleness of the table, the spread of the draws and the share of capped output gradients.
 
     ``solver.diagnose()`` gives F itself and its gradient, as with every method.
 
     Args:
-        solver: with :func:`fcco.output_memory`, after a step or a scoring pass.
+        solver: a solver with :func:`fcco.output_memory`, after a step or a scoring pass.
 
     Raises:
-        RuntimeError: where the table is empty.
+        RuntimeError: if the table is empty.
     """
     state = memory_of(solver)
     table = state.table

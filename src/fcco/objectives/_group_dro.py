@@ -43,8 +43,8 @@ class GroupDRO(OutputObjective):
         data: the examples, their targets and their groups.
         risk: phi.
         loss: (outputs, y) -> (K,), a loss per example; the default is cross-entropy with logits.
-        group_weight: (m,) > 0, how much each group counts; None: equally.
-        start: where v starts; the mean loss to be expected at first is a good place.
+        group_weight: (m,) > 0, how much each group counts. None: equally.
+        start: initial v. A good choice is the mean loss expected at first.
 
     Example:
         >>> from fcco.data import Groups

@@ -25,7 +25,7 @@ _LONGEST = 10_000_000  # places that a query's items may take together: one disc
 
 
 class NDCG(QueryObjective):
-    r"""The NDCG surrogate of SONG, averaged over queries (minus it, to be minimised).
+    r"""Minus the NDCG surrogate of SONG, averaged over queries.
 
     .. math::
         F(w) = -\frac1Q \sum_q \frac1{Z_q} \sum_{i \in q,\, y_i > 0} \frac{2^{y_i} - 1}{\log_2(1 + N_q\, g_i(w))},
@@ -41,10 +41,10 @@ class NDCG(QueryObjective):
         model: (K, ...) -> (K,) or (K, 1) scores h.
         data: the queries, with relevances y >= 0.
         surrogate: l, with l(0) > 0; None: ``SquaredHinge(margin=1)``, the paper's.
-        block_weight: (m,) in place of m/Q, a number per relevant item, in their order; None: every query counts the
+        block_weight: (m,) in place of m/Q, one number per relevant item, in order. None: every query counts the
             same.
 
-    A batch of the loader has, for each block, its own item and items of its query; items of other queries do not count.
+    A batch of the loader has, for each block, its own item and items of its query. Items of other queries do not count.
 
     Example:
         >>> from fcco.data import Queries

@@ -487,7 +487,7 @@ class Solver:
         Args:
             blocks: B1, blocks per step over all ranks.
             samples: B2; the docstring of :mod:`fcco.data` says what it counts for each kind of data.
-            seed: of the loader's own generator.
+            seed: seed of the loader's own generator.
             steps_per_epoch: batches per iteration; None: as many as draw about N examples in all.
             num_workers: processes that fetch from a data set. Their number does not change what is drawn.
             pin_memory: put batches into pinned memory, if there is an accelerator.
