@@ -200,7 +200,7 @@ def test_the_lists(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
     assert main(["methods"]) == 0
     shown = capsys.readouterr().out
     assert "msvr-v3" in shown
-    assert "If you are not sure: output-memory" in " ".join(shown.split())
+    assert "If you are not sure which to use, take output-memory for rankings" in " ".join(shown.split())
     assert main(["objectives"]) == 0
     assert "MultiTaskAUC" in capsys.readouterr().out
     assert main(["data"]) == 0
