@@ -188,7 +188,7 @@ def _check_fits(path: str | os.PathLike[str], content: dict[str, Any], parts: di
     """Refuse what does not fit before anything is changed: loading a state ends the loop that is under way."""
     kinds = {name: type(part).__name__ for name, part in parts.items()}
     if content.get("kinds") != kinds:
-        raise CheckpointError(f"{path} holds {_listed(content.get('kinds'))}, but {_listed(kinds)} were asked for")
+        raise CheckpointError(f"{path} holds {_listed(content.get('kinds'))}, but the call asks for {_listed(kinds)}")
     for name, part in parts.items():
         check = getattr(part, "check_state_dict", None)
         if check is None:

@@ -149,7 +149,7 @@ STATES = {
     "of no constants": (lambda state: state | {"of": state["of"] | {"constants": None}}, "which constants"),
     "no entries": (cut(lambda state: state.pop("state")), "optimizer must have state and param_groups"),
     "no groups": (cut(lambda state: state.update(param_groups=None)), "optimizer must have state and param_groups"),
-    "of nothing": (lambda state: state | {"of": None}, "does not say what it is of"),
+    "of nothing": (lambda state: state | {"of": None}, "does not say what it belongs to"),
 }
 
 
@@ -189,7 +189,7 @@ def test_other_parts(good_file):
     run = Run(seed=2).steps(2)
     before = run.snapshot()
     held = r"holds solver \(Solver\), loader \(BlockSampler\), scheduler \(ExponentialLR\)"
-    with pytest.raises(fcco.CheckpointError, match=rf"{held}, asked for were solver \(Solver\)$"):
+    with pytest.raises(fcco.CheckpointError, match=rf"{held}, but the call asks for solver \(Solver\)$"):
         fcco.load(good_file, solver=run.solver)
     with pytest.raises(fcco.CheckpointError, match=held):
         fcco.load(good_file, solver=run.sampler, loader=run.solver, scheduler=run.scheduler)

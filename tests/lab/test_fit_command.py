@@ -302,19 +302,19 @@ def test_careless_tables_work(columns: dict[str, object], tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("text", "expected"), [
     ("a,y\n1,0\n2,1\n", "examples"),
-    ("a,a,y\n1,2,0\n2,3,1\n", "the column 'a' twice"),
+    ("a,a,y\n1,2,0\n2,3,1\n", "two columns named 'a'"),
     ("a,y\n1,0\n2,0\n3,0\n", "only one class"),
     ("a,y\n1,no\n2,yes\n3,no\n4,yes\n", "'no' and 'yes'"),
     ("a,y\n1,0\n2,\n3,1\n4,0\n", "no value in row 1"),
     ("a,y\n1,0\n1,1\n1,0\n1,1\n1,0\n1,1\n", "no column of the table varies"),
     ("a,y\n1,0.5\n2,0.25\n3,1\n4,0\n", "must hold classes"),
-    ("b,z\n1,0\n2,1\n", "'y' is no column"),
+    ("b,z\n1,0\n2,1\n", "'y' is not a column"),
     ("", "damaged"),
     ("a,y\n", "must have at least one row"),
     ("a;y\n1;0\n2;1\n", "examples"),
     ("a,y\n1,0\n2,0\n3,0\n", "only one class, '0'"),
     ("a,y\n1,0\ninf,1\n3,0\n4,1\n1,0\n2,1\n3,0\n4,1\n1,0\n", "'a' has inf in row 1"),
-    ("a,y\n1,11\n2,12\n3,13\n4,14\n", "it counts or names the rows"),
+    ("a,y\n1,11\n2,12\n3,13\n4,14\n", "it numbers or names the rows"),
     ("a,y\n1,0\n2,1\n3,NA\n4,0\n5,1\n", "no value in row 2"),
 ])  # fmt: skip
 def test_what_a_table_lacks_is_one_sentence(
@@ -334,7 +334,7 @@ def test_what_a_table_lacks_is_one_sentence(
     (["--target", "y", "--query", "b", "--metric", "roc_auc"], "with --query it is ndcg"),
     (["--target", "y", "--metric", "pauc"], "got 'pauc': did you mean 'partial_auc'"),
     (["--target", "y", "--positive", "7"], "no class '7'"),
-    (["--target", "y", "--drop", "nothing"], "'nothing' is no column"),
+    (["--target", "y", "--drop", "nothing"], "'nothing' is not a column"),
     (["--target", "y", "--model", "linear"], "column 'b' holds words"),
     (["--target", "b", "--query", "b"], "must hold numbers, got"),
     (["--target", "y", "--drop", "y"], "drop must not name the target"),
@@ -407,7 +407,7 @@ def test_predicting_never_writes_over_the_data(
 ) -> None:
     table = written(patients(), tmp_path / "new.csv", FEATURES)
     before = Path(table).read_bytes()
-    assert "must be another file than the data" in refusal(capsys, "predict", str(trained), table, "--out", table)
+    assert "--out must not be the data file" in refusal(capsys, "predict", str(trained), table, "--out", table)
     assert "is a folder" in refusal(capsys, "predict", str(trained), table, "--out", str(tmp_path))
     assert Path(table).read_bytes() == before
 
