@@ -1,24 +1,24 @@
 """The recipe: every choice that ``fcco.fit`` makes for its user, in one place.
 
-1. A plain loss first, from the weights that the model came with. A few learning rates and decays start; those that do
-   worse on the validation part are dropped early (successive halving), the others go on where they were. Some decay as
-   AdamW does, some as Adam does with its decay inside the normalised gradient. The second drops inputs that tell
-   nothing, which is worth most where there are hundreds of rare 0/1 columns; pair losses then go on with that kind.
-   Scales and shifts of norm layers do not decay, as is usual.
-2. The best of them, at its best moment, is where ranking objectives start: a few that press on the top of the list in
-   different ways, minimised by the output memory.
-3. Along every run the weights are averaged, and the average is what is judged. At the end the averages of all ranking
-   trials are averaged once more: they began at one point, so they lie in one valley.
-4. That average is returned, unless the validation part says that a single trial, or the plain model, is better by more
-   than a standard error. Choosing the very best of many on a few validation positives would choose luck.
+1. A plain loss comes first, from the weights that the model came with. A few learning rates and decays start. Those
+   that do worse on the validation data are dropped early (successive halving), and the others continue where they were. Some
+   use AdamW's decay, some Adam's, which is inside the normalised gradient. The second drops uninformative inputs, which
+   helps most with hundreds of rare 0/1 columns; pair losses then keep that kind of decay. Scales and shifts of norm
+   layers do not decay, as usual.
+2. Ranking objectives start from the best of these models, at its best moment. They are a few that stress the top of the
+   list in different ways, and the output memory minimises them.
+3. The weights are averaged along every run, and the average is what is evaluated. At the end, the averages of all
+   ranking trials are averaged once more; they started from one point, so they lie in one valley.
+4. That average is returned, unless the validation data say that a single trial, or the plain model, is better by more
+   than a standard error. The very best of many candidates on a few validation positives would often be best by luck.
 
 A *run* is :meth:`Recipe.run_length` examples. All trials together show the network about six of them
 (:meth:`Recipe.total_runs`), half as many as a search over 12 settings of a plain loss would.
 
-Where the numbers come from: they were chosen on a9a (500 positives of 23,000 rows), yeast and emotions alone, with an
-MLP of two layers; Adam's own decay on generated tables of 300 rare 0/1 columns, on the whole of a9a and on the digits
-of the demo besides, whose pixels in [0, 1] want the largest learning rate. Margins are large since scores after a
-plain loss are logits, and spread over about ten: a margin of 1 would leave most pairs without a gradient, and overfits
+Where the numbers come from: they were chosen only on a9a (500 positives of 23,000 rows), yeast and emotions, with an
+MLP of two layers. Adam's own decay was chosen on generated tables of 300 rare 0/1 columns, on the whole of a9a, and on
+the digits of the demo, whose pixels in [0, 1] need the largest learning rate. Margins are large because scores after a
+plain loss are logits that spread over about ten. A margin of 1 would leave most pairs without a gradient and overfit
 the few that are left.
 """
 
