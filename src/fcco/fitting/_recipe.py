@@ -1,10 +1,10 @@
 """The recipe: every choice that ``fcco.fit`` makes for its user, in one place.
 
 1. A plain loss comes first, from the weights that the model came with. A few learning rates and decays start. Those
-   that do worse on the validation data are dropped early (successive halving), and the others continue where they were. Some
-   use AdamW's decay, some Adam's, which is inside the normalised gradient. The second drops uninformative inputs, which
-   helps most with hundreds of rare 0/1 columns; pair losses then keep that kind of decay. Scales and shifts of norm
-   layers do not decay, as usual.
+   that do worse on the validation data are dropped early (successive halving), and the others continue where they
+   were. Some use AdamW's decay, some Adam's, which is inside the normalised gradient. The second drops uninformative
+   inputs, which helps most with hundreds of rare 0/1 columns; pair losses then keep that kind of decay. Scales and
+   shifts of norm layers do not decay, as usual.
 2. Ranking objectives start from the best of these models, at its best moment. They are a few that stress the top of the
    list in different ways, and the output memory minimises them.
 3. The weights are averaged along every run, and the average is what is evaluated. At the end, the averages of all
