@@ -19,10 +19,10 @@ class Objective(nn.Module):
     variables) as attributes, so that ``objective.parameters()`` is all that an optimizer needs.
 
     Args:
-        num_blocks: m, how many inner functions there are.
-        dim: p, how many components each g_i has.
-        log_domain: True (or one flag per component) where :meth:`inner` returns log g instead of g. Rows then store
-            log u and :meth:`outer` receives log u: exponentials of any size stay finite.
+        num_blocks: m, the number of inner functions.
+        dim: p, the number of components of each g_i.
+        log_domain: True (or one flag per component) if :meth:`inner` returns log g instead of g. Rows then store
+            log u and :meth:`outer` receives log u, so exponentials of any size stay finite.
 
     Example:
         >>> import torch
@@ -41,11 +41,11 @@ class Objective(nn.Module):
         torch.Size([2, 1])
     """
 
-    #: False where :meth:`inner` reaches parameters other than through this module's attributes (closures):
-    #: Jacobian-vector products are then taken by double backward instead of forward mode.
+    #: False if :meth:`inner` uses parameters that are not this module's attributes (closures):
+    #: Jacobian-vector products are then computed by double backward instead of forward mode.
     forward_mode: bool = True
 
-    #: False where g is in the log domain without being a mean of exponentials under a log: SCENT is refused there.
+    #: False if g is in the log domain but not a mean of exponentials under a log: SCENT is then refused.
     mean_of_exponentials: bool = True
 
     def __init__(self, num_blocks: int, dim: int = 1, log_domain: bool | Sequence[bool] = False) -> None:
@@ -56,26 +56,27 @@ class Objective(nn.Module):
         self.fixed_buffers: frozenset[str] = frozenset()
 
     def register_fixed_buffer(self, name: str, value: Tensor | None, *, persistent: bool = True) -> None:
-        """Register a buffer that no pass changes (a map from blocks to data, weights): it is moved like any buffer,
-        but a step does not copy it, so its size costs nothing.
+        """Register a buffer that no pass changes, such as weights or a map from blocks to data.
+
+        It moves between devices like any buffer, but a step does not copy it, so its size costs nothing.
 
         Args:
             name: the attribute.
             value: the tensor.
-            persistent: whether ``state_dict`` holds it; False for what the data say anyway.
+            persistent: whether ``state_dict`` holds it; False for what can be computed from the data.
         """
         self.register_buffer(name, value, persistent=persistent)
         self.fixed_buffers = self.fixed_buffers | {name}
 
     def constants(self) -> dict[str, Any]:
-        """What F depends on besides weights and data (temperature, loss, margins), by name, as plain values.
+        """Everything that F depends on besides weights and data (temperature, loss, margins), by name, as plain values.
 
-        A checkpoint holds them, and a solver whose objective has others refuses to load it.
+        A checkpoint holds them, and a solver whose objective has different ones refuses to load it.
         """
         return {}
 
     def inner(self, index: Tensor, *data: Any) -> Tensor:
-        """One noisy probe of g_i(w; xi), a row per block (log g where ``log_domain`` says so).
+        """An unbiased estimate g_i(w; xi) of g_i(w), one row per block (log g if ``log_domain``).
 
         Args:
             index: (B,) int64, which blocks.
@@ -87,11 +88,11 @@ class Objective(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must define inner(index, *data)")
 
     def outer(self, index: Tensor, u: Tensor) -> Tensor:
-        """f_i(u_i), a value per block. It may have parameters of its own (a temperature, a threshold).
+        """f_i(u_i), one value per block. It may have parameters of its own, such as a temperature or a threshold.
 
         Args:
             index: (B,) int64, which blocks.
-            u: (B, dim), log u where ``log_domain`` says so.
+            u: (B, dim), log u if ``log_domain``.
 
         Returns:
             (B,).
@@ -99,10 +100,10 @@ class Objective(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must define outer(index, u)")
 
     def outer_and_slope(self, index: Tensor, u: Tensor) -> tuple[Tensor, Tensor] | None:
-        """f_i(u_i) (B,) and its derivative (B, dim) in closed form; None, the default: autograd finds it.
+        """f_i(u_i) (B,) and its derivative (B, dim) in closed form; None, the default, leaves it to autograd.
 
-        An option for speed where f is simple and has no parameters: a small batch's step spends more time on the
-        graph of f than on f. It is called only where the class that defines ``outer`` defines it too.
+        An option for speed if f is simple and has no parameters: with a small batch, a step spends more time on the
+        graph of f than on f. It is called only if the class that defines ``outer`` also defines it.
 
         Args:
             index: blocks (B,).
@@ -121,12 +122,12 @@ class Objective(nn.Module):
     def samples(self, index: Tensor, *data: Any) -> int:
         """How many examples were drawn for this batch.
 
-        The default reads the first tensor: (B1, B2, ...) laid out by block counts B1*B2, any other leading
-        size K counts K; a ready batch counts its examples.
+        The default looks at the first tensor. One laid out by block, (B1, B2, ...), counts B1*B2; any other with
+        leading size K counts K. A batch of a loader counts its examples.
 
         Args:
             index: blocks (B,).
-            data: what ``inner`` takes besides.
+            data: the other arguments of ``inner``.
         """
         for item in data:
             x = getattr(item, "x", item)
@@ -144,7 +145,7 @@ class Objective(nn.Module):
 
         Args:
             index: blocks (B,).
-            data: what ``inner`` takes besides.
+            data: the other arguments of ``inner``.
         """
         return self.inner(index, *data)
 
@@ -180,8 +181,8 @@ class FunctionalObjective(Objective):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FunctionalObjective:
         raise TypeError(
-            "an objective of two functions cannot be copied: they would go on with the original's parameters; write a "
-            "subclass of Objective for that"
+            "an objective of two functions cannot be copied, because they would keep using the original's "
+            "parameters; write a subclass of Objective for that"
         )
 
     def inner(self, index: Tensor, *data: Any) -> Tensor:
@@ -224,8 +225,8 @@ def _warn_of_buffers(trained: nn.ParameterList, function: Callable[..., Any]) ->
     for module in used:
         if isinstance(module, nn.Module) and own & {id(p) for p in module.parameters()} and list(module.buffers()):
             warnings.warn(
-                f"the buffers of {type(module).__name__} (running statistics) are left out by its parameters alone: a "
-                "step would change them once per probe, and no checkpoint would hold them; give parameters=module",
+                f"parameters= leaves out the buffers of {type(module).__name__} (running statistics): a "
+                "step would change them once per probe, and no checkpoint would hold them; pass parameters=module",
                 stacklevel=4,
             )
 
@@ -241,7 +242,7 @@ def objective(
     project: Callable[[Tensor], Tensor] | None = None,
     samples: Callable[..., int] | None = None,
 ) -> Objective:
-    """An :class:`Objective` from two functions, where a class would be too much.
+    """Make an :class:`Objective` from two functions, without writing a class.
 
     Args:
         inner: ``inner(index, *data) -> (B, dim)``, as :meth:`Objective.inner`.

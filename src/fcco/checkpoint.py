@@ -37,10 +37,10 @@ _LOADABLE = (int, float, bool, complex, str, bytes, type(None), torch.dtype, tor
 
 
 class Stateful(Protocol):
-    """Anything with a state: a solver, a loader, a scheduler, a model."""
+    """Anything with a state, such as a solver, a loader, a scheduler or a model."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What has to be kept, as tensors, numbers, strings and containers of them."""
+        """Return the state, as tensors, numbers, strings and containers of them."""
 
     def load_state_dict(self, state: dict[str, Any]) -> Any:
         """Go on from it.
@@ -51,24 +51,24 @@ class Stateful(Protocol):
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that is damaged, foreign or does not fit."""
+    """A checkpoint is damaged, is not one of fcco, or does not fit."""
 
 
 def save(
     path: str | os.PathLike[str], *, solver: Stateful, loader: Stateful | None = None, **others: Stateful | None
 ) -> None:
-    """Write the states of all parts to one file; at any moment the file holds the old or the new state, whole.
+    """Write the states of all parts to one file. At any moment, it holds either the old or the new state, complete.
 
     Args:
-        path: the file, or a link to it; written aside first (under a name of its own that ends in ``.partial``),
-            flushed to the disk, then renamed.
-        solver: the solver; under torch.distributed call ``save`` on every rank: the states are collective, rank 0
-            writes, and all return when it has, or raise where any rank has failed.
+        path: the file, or a link to it. It is first written under another name that ends in ``.partial``, then
+            flushed to the disk and renamed.
+        solver: the solver. Under torch.distributed, call ``save`` on every rank: the states are collective, rank 0
+            writes, and all ranks return when it is done, or raise if any rank has failed.
         loader: its loader, so that the run resumes in the middle of an epoch.
-        others: whatever else has a ``state_dict``: schedulers, samplers of your own, each by a keyword of your choice.
+        others: anything else with a ``state_dict``, such as schedulers, each by a keyword of your choice.
 
     Raises:
-        OSError: where the file cannot be written; the old one is then as it was.
+        OSError: if the file cannot be written. The old one is then as it was.
 
     Example:
         >>> fcco.save("run.pt", solver=solver, loader=loader, scheduler=scheduler)  # doctest: +SKIP
@@ -127,7 +127,7 @@ def _loadable(value: Any, where: str) -> Any:
         for key in value:
             if type(key) not in (str, int, float, bool, bytes, tuple):
                 raise TypeError(
-                    f"a key of {where} is {key!r} of type {type(key).__name__}, which a checkpoint cannot hold"
+                    f"{where} has the key {key!r} of type {type(key).__name__}, which a checkpoint cannot hold"
                 )
         return kind({key: _loadable(item, f"{where}[{key!r}]") for key, item in value.items()})
     if kind in (list, tuple):
@@ -142,21 +142,21 @@ def _loadable(value: Any, where: str) -> Any:
 def load(
     path: str | os.PathLike[str], *, solver: Stateful, loader: Stateful | None = None, **others: Stateful | None
 ) -> None:
-    """Read a file of :func:`save` back into parts of the same names; a loop over the loader then ends.
+    """Load a file of :func:`save` into parts of the same names. A running loop over the loader then ends.
 
-    Under torch.distributed call it on every rank. Ranks without the file (machines that share no disk) are sent the
-    content by one that has it; where two have different ones, all refuse.
+    Under torch.distributed, call it on every rank. Ranks without the file (on machines that share no disk) receive the
+    content from one that has it. If two ranks have different files, all refuse.
 
     Args:
-        path: of the file.
-        solver: the solver, made as it was for the run that saved.
-        loader: its loader; None: the file holds none.
+        path: the file.
+        solver: the solver, created as it was for the run that saved.
+        loader: its loader. None: the file holds none.
         others: schedulers, samplers and whatever else was saved, under the same keywords.
 
     Raises:
-        CheckpointError: where the file is damaged, foreign, or does not fit (on any rank: then on all of them); every
-            part is then as before, and a loop over the loader goes on.
-        FileNotFoundError: where there is no such file (with several ranks: on none of them).
+        CheckpointError: if the file is damaged, is not one of fcco, or does not fit (if on one rank, then on all).
+            Every part is then as before, and a loop over the loader continues.
+        FileNotFoundError: if there is no such file (with several ranks: on none of them).
     """
     with together(f"to load {path}"):
         parts = _named_parts(solver, loader, others)
@@ -188,7 +188,7 @@ def _check_fits(path: str | os.PathLike[str], content: dict[str, Any], parts: di
     """Refuse what does not fit before anything is changed: loading a state ends the loop that is under way."""
     kinds = {name: type(part).__name__ for name, part in parts.items()}
     if content.get("kinds") != kinds:
-        raise CheckpointError(f"{path} holds {_listed(content.get('kinds'))}, asked for were {_listed(kinds)}")
+        raise CheckpointError(f"{path} holds {_listed(content.get('kinds'))}, but the call asks for {_listed(kinds)}")
     for name, part in parts.items():
         check = getattr(part, "check_state_dict", None)
         if check is None:
@@ -251,7 +251,7 @@ def _holders(found: list[_Found], path: str | os.PathLike[str]) -> list[int]:
     for rank in holders:
         if found[rank].digest != found[first].digest:
             raise CheckpointError(
-                f"rank {rank} has another checkpoint at {path} than rank {first}: remove the older one"
+                f"rank {rank} and rank {first} have different checkpoints at {path}: remove the older one"
             )
     return holders
 
@@ -264,10 +264,10 @@ def _listed(kinds: Any) -> str:
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The content of a checkpoint, checked for damage; executes nothing from the file.
+    """Return the content of a checkpoint, checked for damage. Nothing in the file is executed.
 
     Args:
-        path: of the file.
+        path: the file.
     """
     if not Path(path).exists():
         raise FileNotFoundError(f"no checkpoint at {path}")

@@ -85,10 +85,10 @@ def test_what_is_no_file_is_left_alone(tmp_path):
     link = tmp_path / "link"
     link.symlink_to(pipe)
     for path in (pipe, link):
-        with pytest.raises(OSError, match="pipe is a device, a pipe or a socket, in whose place no file can be"):
+        with pytest.raises(OSError, match="pipe is a device, a pipe or a socket, which no file can replace"):
             replace_file(path, lambda file: file.write(b"new"))
     assert pipe.is_fifo()
-    with pytest.raises(OSError, match="is a folder, in whose place"):
+    with pytest.raises(OSError, match="is a folder, which no file can replace"):
         replace_file(tmp_path, lambda file: file.write(b"new"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]
 
@@ -130,7 +130,7 @@ def test_what_killed_writers_left_is_removed(tmp_path):
 
 
 def test_errors_name_the_file_that_the_user_knows(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"^no folder .*nowhere to write run.pt into$"):
+    with pytest.raises(FileNotFoundError, match=r"^the folder .*nowhere, in which to write run.pt, does not exist$"):
         saved(tmp_path / "nowhere" / "run.pt", b"")
     with pytest.raises(OSError, match=r"run\.pt") as caught:
         replace_file(tmp_path / ("a" * 240 + "run.pt"), lambda file: None)  # too long with its suffix

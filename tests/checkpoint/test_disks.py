@@ -156,7 +156,7 @@ ODD = {
     "a class": (io.StringIO, r"odd\['best'\]\[0\] is .*StringIO"),
     "an array": (np.ones(2), r"odd\['best'\]\[0\] is .* of type ndarray"),
     "a function": (len, r"odd\['best'\]\[0\] is .*len"),
-    "a key": ({np.int64(3): 1}, "a key of odd.* of type int64"),
+    "a key": ({np.int64(3): 1}, "odd.* has the key .* of type int64"),
 }
 
 

@@ -20,11 +20,11 @@ def made(kind=fcco.objectives.PartialAUC, samples=4, method=fcco.sox, **constant
 CASES = {
     "another objective": (
         {"kind": fcco.objectives.PNormPush},
-        "of objective 'PartialAUC', this solver has 'PNorm",
+        "has objective 'PartialAUC', but this solver has 'PNorm",
     ),
-    "another temperature": ({"temperature": 10.0}, "with temperature .*, this one has"),
+    "another temperature": ({"temperature": 10.0}, "with temperature .*, but this one has"),
     "another loader": ({"samples": 5}, "of a loader with samples=4, .*this one has samples=5"),
-    "another method": ({"method": fcco.soap}, "of method 'sox', this solver has 'soap'"),
+    "another method": ({"method": fcco.soap}, "has method 'sox', but this solver has 'soap'"),
 }
 
 

@@ -45,8 +45,8 @@ def test_the_state_of_other_labels_is_refused(name, method):
 def test_the_state_of_another_block_sampler_is_refused():
     state = fcco.BlockSampler(10, 4).state_dict()
     for sampler, says in (
-        (fcco.BlockSampler(10, 2), r"a BlockSampler with blocks=4, this one has blocks=2$"),
-        (fcco.BlockSampler(11, 4), r"a BlockSampler with num_blocks=10, this one has num_blocks=11$"),
+        (fcco.BlockSampler(10, 2), r"a BlockSampler with blocks=4, but this one has blocks=2$"),
+        (fcco.BlockSampler(11, 4), r"a BlockSampler with num_blocks=10, but this one has num_blocks=11$"),
     ):
         before = sampler.state_dict()
         with pytest.raises(ValueError, match=says):

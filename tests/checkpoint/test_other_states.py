@@ -30,7 +30,7 @@ def test_another_lag(tmp_path):
     other.solver.method = recipe("msvr-v2", lag=0)
     fcco.save(tmp_path / "run.pt", **other.steps(2).parts)
     torch.manual_seed(2)
-    refused(tmp_path / "run.pt", run, "of lag 0, this solver has 1")
+    refused(tmp_path / "run.pt", run, "has lag 0, but this solver has 1")
 
 
 class Other(Run):
@@ -54,8 +54,8 @@ class Grouped(torch.optim.Adam):
 
 DIFFERENT = {
     "wider": (lambda: Other(Noisy(width=7)), "model"),
-    "more blocks": (lambda: Other(Noisy(num_blocks=8)), "of blocks 6, this solver has 8"),
-    "another dim": (lambda: Other(Noisy(dim=3)), "of dim 2, this solver has 3"),
+    "more blocks": (lambda: Other(Noisy(num_blocks=8)), "has blocks 6, but this solver has 8"),
+    "another dim": (lambda: Other(Noisy(dim=3)), "has dim 2, but this solver has 3"),
     "another dtype": (lambda: Other(Noisy().double()), "model"),
     "no batch norm": (lambda: Other(Noisy(batch_norm=False)), "running_mean"),
     "something frozen": (lambda: Other(frozen()), "previous has tensors of shapes"),
@@ -149,7 +149,7 @@ STATES = {
     "of no constants": (lambda state: state | {"of": state["of"] | {"constants": None}}, "which constants"),
     "no entries": (cut(lambda state: state.pop("state")), "optimizer must have state and param_groups"),
     "no groups": (cut(lambda state: state.update(param_groups=None)), "optimizer must have state and param_groups"),
-    "of nothing": (lambda state: state | {"of": None}, "does not say what it is of"),
+    "of nothing": (lambda state: state | {"of": None}, "does not say what it belongs to"),
 }
 
 
@@ -189,7 +189,7 @@ def test_other_parts(good_file):
     run = Run(seed=2).steps(2)
     before = run.snapshot()
     held = r"holds solver \(Solver\), loader \(BlockSampler\), scheduler \(ExponentialLR\)"
-    with pytest.raises(fcco.CheckpointError, match=rf"{held}, asked for were solver \(Solver\)$"):
+    with pytest.raises(fcco.CheckpointError, match=rf"{held}, but the call asks for solver \(Solver\)$"):
         fcco.load(good_file, solver=run.solver)
     with pytest.raises(fcco.CheckpointError, match=held):
         fcco.load(good_file, solver=run.sampler, loader=run.solver, scheduler=run.scheduler)

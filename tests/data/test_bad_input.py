@@ -68,8 +68,8 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "endless alone": (lambda: Points(X, changed(TIMES, 2, math.inf)), "got inf in row 2"),
     "a cube": (lambda: Points(X, torch.zeros(6, 2, 2)), r"\(N,\) or \(N, T\)"),
     "one label too few": (lambda: Tasks(X, Y[:5]), "y must have one row per example, 6 of them, got shape"),
-    "two strings": (lambda: Points(X, list("aababa")), "y holds the strings 'a' and 'b': say which is positive"),
-    "strings in columns": (lambda: Points(X, [["a", "b"]] * 6), "y holds strings: say which is positive"),
+    "two strings": (lambda: Points(X, list("aababa")), "y holds the strings 'a' and 'b': name the positive one"),
+    "strings in columns": (lambda: Points(X, [["a", "b"]] * 6), "y holds strings: name the positive one"),
     "a positive not there": (lambda: Points(X, list("aababa"), positive="c"), "positive must be one of .* y, got 'c'"),
     "a number not there": (lambda: Points(X, POINTS, positive=2), "positive must be one of the values of y, got 2"),
     "a strange class": (lambda: Points(X, list("abcabd"), classes="abc"), "got 'd' in row 5"),
@@ -78,14 +78,14 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "ragged": (lambda: Points(X, [[1, 0], [1], [0, 1], [0, None], [1, 1], [0, 0]]), "rows of one length, got 1, 2"),
     # other facts
     "nan relevance": (lambda: Queries(X, Y, changed(TIMES, 3, math.nan)), "relevance must be finite, got nan in row 3"),
-    "nothing relevant": (lambda: queries(torch.zeros(6)), "relevance must be > 0 for some item"),
+    "nothing relevant": (lambda: queries(torch.zeros(6)), "relevance must be > 0 for at least one item"),
     "a query missing": (lambda: Queries(X, [1, 1, None, 2, 2, 2], TIMES), "query must be known .* row 2"),
     "a name missing": (lambda: Queries(X, ["a", "a", None, "b", "b", "b"], TIMES), "query must be known .* row 2"),
     "short queries": (
         lambda: Queries(X, Y[:4], TIMES),
         r"query must have one entry per example, shape \(6,\), got \(4",
     ),
-    "no event": (lambda: RiskBlocks(RiskSets(X, TIMES, torch.zeros(6))), "event must be 1 for some subject"),
+    "no event": (lambda: RiskBlocks(RiskSets(X, TIMES, torch.zeros(6))), "event must be 1 for at least one subject"),
     "half an event": (lambda: RiskSets(X, TIMES, changed(TIMES * 0, 2, 0.5)), "event must be 0 or 1, got 0.5 in row 2"),
     "few events": (lambda: RiskSets(X, TIMES, [1, 0]), "event must be 0 or 1 for each example"),
     "endless time": (lambda: RiskSets(X, changed(TIMES, 1, math.inf), Y == 1), "time must be finite, got inf in row 1"),
@@ -94,7 +94,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: GroupBlocks(Groups(X, Y, list("aabbcc"), weight=[1, 1, 0, 0, 1, 1])),
         "group b has none",
     ),
-    "a group of one": (lambda: Groups(X, Y, [0, 0, 1, 0, 0, 0]).split(0.5), "group 1 has one example"),
+    "a group of one": (lambda: Groups(X, Y, [0, 0, 1, 0, 0, 0]).split(0.5), "group 1 has only one"),
     "an empty bag": (lambda: BagBlocks(Bags(X, Y, [0, 1, 0, 1])), "bag 3 has none"),
     "a bag too many": (lambda: Bags(X, Y, [0, 1]), r"bag must be in 0\.\.1, the rows of y, got 2"),
     "bags by name": (lambda: Bags(X, list("aabbcc"), [0, 1, 0]), "give y as a dict"),
@@ -106,7 +106,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Points(X, POINTS, weight=[1, 1, -2, 1, 1, 1]),
         "weight must be >= 0, got -2.0 in row 2",
     ),
-    "no weight": (lambda: Points(X, POINTS, weight=torch.zeros(6)), "weight must be > 0 for some example"),
+    "no weight": (lambda: Points(X, POINTS, weight=torch.zeros(6)), "weight must be > 0 for at least one example"),
     "a weight missing": (
         lambda: Points(X, POINTS, weight=[1, None, 1, 1, 1, 1]),
         "weight must be finite, got nan in row 1",
@@ -171,7 +171,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "x must hold numbers, got .* in column 'name'",
     ),
     "an unknown option": (lambda: Loader(tasks(), 1, 2, shuffle=True), "unexpected keyword argument 'shuffle'"),  # type: ignore[call-arg]
-    "data for blocks": (lambda: Loader(Tasks(X, Y), 1, 2), "structure must be the Blocks of an objective, got Tasks"),  # type: ignore[arg-type]
+    "data for blocks": (lambda: Loader(Tasks(X, Y), 1, 2), "structure must be the blocks of an objective, got Tasks"),  # type: ignore[arg-type]
     "groups of floats": (lambda: Groups(X, Y, Y + 0.5), "group must be integers or strings, got 0.5 in row 0"),
     "words for times": (lambda: RiskSets(X, list("abcdef"), Y == 1), "time must hold numbers"),
     "numbers and words": (lambda: Points(X, [1, 0, "a", 1, 0, 1]), "y must hold numbers or strings, not both, got 1"),

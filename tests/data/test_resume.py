@@ -89,9 +89,9 @@ def test_states_that_do_not_fit_are_refused_by_name() -> None:
         loader.load_state_dict({})
     with pytest.raises(ValueError, match=r"structure='GroupBlocks'.* this one has structure='TaskBlocks'"):
         loader.load_state_dict(CASES["groups"].make().state_dict())
-    with pytest.raises(ValueError, match="blocks=3, this one has blocks=2"):
+    with pytest.raises(ValueError, match="blocks=3, but this one has blocks=2"):
         loader.load_state_dict(CASES["classes"].make(b=3, steps_per_epoch=loader.steps_per_epoch).state_dict())
-    with pytest.raises(ValueError, match=r"large=\[2, 3\], this one has large=None"):
+    with pytest.raises(ValueError, match=r"large=\[2, 3\], but this one has large=None"):
         loader.load_state_dict(CASES["classes"].make(large=(2, 3)).state_dict())
     with pytest.raises(ValueError, match="another kind of device"):
         loader.load_state_dict(loader.state_dict() | {"random": [torch.zeros(16, dtype=torch.uint8)]})

@@ -119,7 +119,7 @@ def test_labels_are_shared_out_alike() -> None:
 
 
 def test_parts_that_cut_a_query_are_refused() -> None:
-    with pytest.raises(ValueError, match="ids must not cut a query in two, but hold 1 of the 3 items of query 'b'"):
+    with pytest.raises(ValueError, match="ids must not split a query, but hold 1 of the 3 items of query 'b'"):
         Queries(X[:5], ["a", "b", "b", "b", "a"], [1, 0, 1, 0, 1]).subset([0, 4, 2])
     with pytest.raises(ValueError, match="instances of bag 1"):
         ALL["bags"].subset([0, 1, 2])

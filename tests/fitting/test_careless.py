@@ -59,8 +59,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "too wide": (lambda: fit(net(), (x[:, :3], y)), r"first examples of data \(float32 \(2, 3\)\)"),
     "validation too wide": (lambda: fit(net(), (x, y), validation=(x[:, :3], y)), "first examples of validation"),
     "validation a flag": (lambda: fit(net(), (x, y), validation=True), "validation must be a share in .*, got True"),
-    "two rows": (lambda: fit(net(), (x[:2], [0, 1])), "validation=0.2 cannot be set aside of 2 examples"),
-    "one query": (lambda: fit(net(), (x, y), "ndcg"), "set aside of 60 examples in 1 query"),
+    "two rows": (lambda: fit(net(), (x[:2], [0, 1])), "validation=0.2 cannot be split off from 2 examples"),
+    "one query": (lambda: fit(net(), (x, y), "ndcg"), "split off from 60 examples in 1 query"),
     "frozen": (lambda: fit(net().requires_grad_(False), (x, y)), "parameters that require a gradient, got none"),
     "half": (lambda: fit(net().half(), (x, y)), "must not have float16 parameters"),
     "precision": (lambda: fit(net(), (x, y), precision="fp16"), "precision must be .*, got 'fp16'"),
@@ -69,14 +69,17 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "seed": (lambda: fit(net(), (x, y), seed=2**70), "seed must fit into 64 bits"),
     "one callback": (lambda: fit(net(), (x, y), callbacks=print), "callbacks must be a list"),
     "no callback": (lambda: fit(net(), (x, y), callbacks=[3]), "callbacks must be functions.*, got 3"),
-    "no folder": (lambda: fit(net(), (x, y), checkpoint="/nowhere/fit.pt"), "checkpoint must lie in a folder"),
+    "no folder": (lambda: fit(net(), (x, y), checkpoint="/nowhere/fit.pt"), "checkpoint must be in an existing folder"),
     "backbone's name": (lambda: fit(net(), (x, y), backbone="0"), "backbone must be a part of model.*, got '0'"),
     "loader": (lambda: fit(net(), DataLoader(TensorDataset(x, y))), r"got DataLoader: give \(loader\.dataset, y\)"),
     "data set": (lambda: fit(net(), TensorDataset(x, y)), r"got TensorDataset: give \(dataset, y\)"),
     "words": (lambda: fit(net(), (x, ["a", "b"] * 30)), r"fcco\.data\.Points\(x, y, positive='b'\)"),
     "sparse": (lambda: fit(net(), (x.to_sparse(), y)), "x must be dense"),
     "relevance": (lambda: fit(net(), (x, QUERY, y - 1), "ndcg"), "relevance must be at least 0 .*, got -1 in row"),
-    "no event": (lambda: fit(net(), (x, x[:, 0].exp(), y * 0), "concordance"), "event must be 1 for some subject"),
+    "no event": (
+        lambda: fit(net(), (x, x[:, 0].exp(), y * 0), "concordance"),
+        "event must be 1 for at least one subject",
+    ),
     "class 3 of 3": (lambda: fit(net(3), (x, QUERY % 3 + 1, y), "worst_group"), r"y must be 0 \.\.\. 2 for a model"),
     "3 classes, 1 score": (lambda: fit(net(), (x, QUERY % 3, y), "worst_group"), r"y must be 0 \.\.\. 1 for a model"),
     "one class": (lambda: fit(net(), (x, y * 0)), "y must have positives and negatives, got 0 alone in 60 rows"),
@@ -157,7 +160,7 @@ def test_labels_of_another_kind_are_not_evaluated(result: FitResult, labels: Ten
 
 
 def test_nothing_is_calibrated_on_one_class(result: FitResult) -> None:
-    with pytest.raises(ValueError, match="positives and negatives of some label to calibrate on"):
+    with pytest.raises(ValueError, match="positives and negatives of at least one label to calibrate on"):
         result.calibrate("platt", data=(x, y * 0))
     assert result.calibration is None
 
@@ -210,7 +213,9 @@ def test_classes_of_groups_that_validation_lacks_stay_in_their_places(names: Any
 def test_groups_with_other_classes_are_refused() -> None:
     train = fcco.data.Groups(x, ["cat", "dog", "owl"] * 20, QUERY % 2)
     valid = fcco.data.Groups(x[:20], ["cat", "owl"] * 10, QUERY[:20] % 2)
-    with pytest.raises(ValueError, match="classes must be those of the training data, in their order, cat, dog, owl"):
+    with pytest.raises(
+        ValueError, match="classes must equal those of the training data, in the same order, cat, dog, owl"
+    ):
         fit(net(3), train, "worst_group", validation=valid)
 
 
@@ -263,5 +268,5 @@ def test_renewing_statistics_counts_as_examples_too() -> None:
 @pytest.mark.parametrize("last", [nn.Sigmoid(), nn.LogSigmoid(), nn.Sequential(nn.Sigmoid())])
 def test_squashed_scores_are_refused(last: nn.Module) -> None:
     model = nn.Sequential(nn.Linear(6, 1), last)
-    with pytest.raises(ValueError, match=r"ends in (Log)?Sigmoid: leave that out"):
+    with pytest.raises(ValueError, match=r"ends in (Log)?Sigmoid: remove that layer"):
         fcco.fit(model, (torch.randn(60, 6), torch.arange(60) % 6 == 0), progress=False)

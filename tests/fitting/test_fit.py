@@ -331,7 +331,7 @@ def test_label_columns_in_another_order_are_refused() -> None:
     x, y = rare()
     labels = pd.DataFrame({"first": y.numpy(), "second": (x[:, 3] > 1).int().numpy()})
     turned = labels[["second", "first"]]
-    with pytest.raises(ValueError, match="label columns must be those of the training data, in their order"):
+    with pytest.raises(ValueError, match="label columns must equal those of the training data, in the same order"):
         fcco.fit(net(outputs=2), (x, labels), "roc_auc", validation=(x, turned), recipe=TINY, progress=False)
 
 
@@ -435,7 +435,7 @@ def test_a_label_with_three_positives_works() -> None:
         ("not a model", "model must be a torch.nn.Module, got function"),
         ("share", "validation must be a share in"),
         ("metric", "metric must be one of"),
-        ("strings", "say which is positive"),
+        ("strings", "name the positive one"),
         ("one array", "data must be"),
     ],
 )

@@ -192,5 +192,5 @@ def test_items_of_weight_zero_are_not_in_the_list() -> None:
 
 
 def test_scores_must_have_a_column_per_label() -> None:
-    with pytest.raises(ValueError, match="a column per label or class, 1 of them, got 3"):
+    with pytest.raises(ValueError, match="scores must have 1 columns, one per label or class, got 3"):
         Goal("roc_auc").value(torch.zeros(4, 3), Points(torch.zeros(4, 1), [0, 1, 0, 1]))

@@ -71,7 +71,7 @@ def test_a_finished_fit_is_not_trained_again(tmp_path: Path) -> None:
     ("change", "words"),
     [
         ({"metric": "roc_auc"}, "another fit: its metric is"),
-        ({"seed": 1}, "another fit: its seed is 0, here it is 1"),
+        ({"seed": 1}, "another fit: its seed is 0, but here it is 1"),
         ({"batch_size": 16}, "another fit: its batch_size is"),
         ({"recipe": Recipe(epochs=4, least_examples=1, checks=6, plain=PLAIN)}, "another fit: its recipe is"),
     ],

@@ -116,5 +116,5 @@ class Silent(Stateless):
 WRONG_LOADERS = {
     "unsized": (Unsized, "have a length"),
     "stateless": (Stateless, "state_dict and load_state_dict"),
-    "silent": (Silent, "must tell 'step'"),
+    "silent": (Silent, "must have 'step'"),
 }

@@ -74,7 +74,7 @@ def test_wrong_settings():
     [
         ("mixed_precision", "fp16", "mixed_precision must be no or bf16, got fp16"),
         ("distributed_type", DistributedType.FSDP, "distributed_type FSDP is not supported"),
-        ("device", torch.device("meta"), "made on cpu, the accelerator uses meta"),
+        ("device", torch.device("meta"), "created on cpu, but the accelerator uses meta"),
     ],
 )
 def test_what_takes_other_devices_is_refused(name, value, says, monkeypatch):

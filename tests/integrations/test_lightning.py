@@ -208,7 +208,7 @@ class Plateau(Ranker):
         (Bare, TypeError, "must set self.solver"),
         (Empty, TypeError, "must set self.loader"),
         (OtherOptimizer, ValueError, "solver's optimizer"),
-        (Outside, ValueError, "a part of it"),
+        (Outside, ValueError, "an attribute of the model"),
         (Plateau, ValueError, "ReduceLROnPlateau"),
     ],
 )
@@ -233,7 +233,7 @@ def test_wrong_loaders(case):
 
 def test_another_loader_is_refused():
     module = Ranker()
-    with pytest.raises(ValueError, match="no train_dataloaders"):
+    with pytest.raises(ValueError, match="must not be given train_dataloaders"):
         make_trainer(limit_val_batches=0).fit(module, train_dataloaders=DataLoader(data()[0]))
 
 
@@ -258,7 +258,7 @@ def test_a_checkpoint_without_the_solver_is_refused(tmp_path):
     content = torch.load(tmp_path / "whole.ckpt", weights_only=True)
     del content["fcco"]
     torch.save(content, tmp_path / "foreign.ckpt")
-    with pytest.raises(ValueError, match="the checkpoint holds no solver's state"):
+    with pytest.raises(ValueError, match="the checkpoint has no solver state"):
         fit(Ranker(), ckpt_path=tmp_path / "foreign.ckpt")
 
 

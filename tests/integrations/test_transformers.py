@@ -180,14 +180,14 @@ def test_a_solver_made_elsewhere(tmp_path, monkeypatch):
     args = arguments(tmp_path)
     solver, loader = make_parts(make_objective(), "msvr-v2")
     monkeypatch.setattr(solver, "device", torch.device("meta"))
-    with pytest.raises(ValueError, match="made on meta, the objective is on cpu"):
+    with pytest.raises(ValueError, match="created on meta, but the objective is on cpu"):
         SolverTrainer(solver, loader, args)
 
 
 def test_a_checkpoint_without_the_solver_is_refused(tmp_path):
     train("msvr-v2", tmp_path, max_steps=2)
     (tmp_path / "checkpoint-2" / "fcco.pt").unlink()
-    with pytest.raises(FileNotFoundError, match="no solver's state"):
+    with pytest.raises(FileNotFoundError, match="no solver state"):
         train("msvr-v2", tmp_path, True)
     with pytest.raises(ValueError, match="No valid checkpoint"):
         train("msvr-v2", tmp_path / "nowhere", True)

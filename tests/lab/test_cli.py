@@ -58,31 +58,31 @@ def line(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 2) -> str:
     (["train", "--method", "msvr-v2", "--samples", "0"], "--samples must be >= 1"),
     (["train", "--method", "msvr-v2", "--total-samples", "0"], "--total-samples must be >= 1"),
     (["train", "--samples-per-block", "8"], "--samples-per-block"),
-    (["train", "--method", "soap", "--nesterov"], "soap has no momentum"),
+    (["train", "--method", "soap", "--nesterov"], "soap has no Nesterov momentum"),
     (["train", "--method", "msvr-v2", "--eval-examples", "5"], "--eval-examples 5 are too few"),
     (["train", "--epochs", "0"], "--epochs must be > 0"),
-    (["train", "--lr", "0.1"], "--lr is a setting of one method"),
-    (["train", "--method", "sox", "--metric", "roc_auc"], "--metric is for training by the metric"),
+    (["train", "--lr", "0.1"], "--lr applies only to one method"),
+    (["train", "--method", "sox", "--metric", "roc_auc"], "--metric applies only to training by a metric"),
     (["train", "--metric", "rocauc"], "did you mean 'roc_auc'?"),
     (["train", "--metric", "ndcg"], "--metric ndcg needs --query"),
     (["train", "--validation", "1"], "--validation must be in (0, 1)"),
-    (["train", "--target", "y"], "--target is for a table"),
+    (["train", "--target", "y"], "--target applies only to a table"),
     (["train", "--objective", "PartialAUK"], "did you mean 'PartialAUC'?"),
     (["train", "--objective", "Cox"], "--objective Cox needs --time --event"),
     (["train", "--objective", "MultiInstance"], "use it from Python"),
     (["train", "--method", "sox", "--strength", "2"], "--strength is for --objective GroupDRO"),
-    (["train", "--method", "sox", "--amsgrad"], "--amsgrad is for adam and adaptive"),
+    (["train", "--method", "sox", "--amsgrad"], "--amsgrad applies only to adam and adaptive"),
     (["train", "--method", "sox", "--stages", "nowhere.toml"], "nowhere.toml"),
     (["predict", "nowhere", "new.csv"], "no run in nowhere"),
     (["predict"], "missing: RUN, DATA; see `fcco predict --help`"),
     (["predict", "run"], "missing: DATA; see"),
     (["train", "--method", "msvr-v2", "--steps", "0"], "--steps must be >= 1"),
-    (["train", "--device", "quantum"], "--device quantum is none: it must be auto, cpu"),
-    (["train", "--device", "gpu"], "--device gpu is none: it must be auto, cpu"),
+    (["train", "--device", "quantum"], "--device must be auto, cpu, cuda, cuda:1 or the like, got quantum"),
+    (["train", "--device", "gpu"], "--device must be auto, cpu, cuda, cuda:1 or the like, got gpu"),
     (["train", "--device", "meta"], "--device meta cannot be used"),
     (["train", "--device", "hpu"], "--device hpu cannot be used here: No module named"),
     (["train", "--threads", "1000000000"], "--threads must be at most 1024"),
-    (["train", "--method", "sox", "--epochs", "1e300"], "--epochs must be fewer, got 1e+300"),
+    (["train", "--method", "sox", "--epochs", "1e300"], "--epochs must give fewer than 2^63 steps, got 1e+300"),
     (["train", "--image-size", "9000000000000000000"], "--image-size must be at most 65536"),
     (["train", "--method", "sox", "--hidden", "1000000000000000"], "does not fit into memory"),
     (["train", "--hidden", "1000000000000000000", "--model", "mlp"], "does not fit into memory"),
@@ -106,14 +106,14 @@ def test_what_is_wrong_is_said_in_one_line(
 
 @pytest.mark.parametrize(("text", "expected"), [
     ("methd = 'sox'", "methd is an unknown setting (did you mean --method?)"),
-    ("lr = 0.1", "lr is a setting of one method"),
+    ("lr = 0.1", "lr applies only to one method"),
     ("method = 'sox'\nlr = 'fast'", "lr must be a number, got 'fast'"),
     (f"method = 'sox'\nlr = {'9' * 400}", "lr must be a number, got 999"),
     ("method = 'sox'\nsteps = 1.5", "steps must be a whole number, got 1.5"),
     ("method = 'sox'\ncompile = 1", "compile must be true or false, got 1"),
     ("hidden = [8, 'wide']", "hidden must be a list of a whole number"),
     ("method = 'sox'\nprecision = 'fp16'", "precision must be 'fp32' or 'bf16' or 'fp64', got 'fp16'"),
-    ("lr = ", "is not TOML"),
+    ("lr = ", "is not valid TOML"),
 ])  # fmt: skip
 def test_a_wrong_file_is_said_in_one_line(
     text: str, expected: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -157,7 +157,7 @@ def test_a_run_goes_on_with_its_own_configuration(tmp_path: Path, capsys: pytest
     assert "--lr 0.5 differs" in line(capsys, "train", "--resume", str(out), "--lr", "0.5")
     assert "--out cannot" in line(capsys, "train", "--resume", str(out), "--out", str(tmp_path / "other"))
     assert "--config cannot" in line(capsys, "train", "--resume", str(out), "--config", "x.toml")
-    assert "holds a run already" in line(capsys, *TRAIN, "--out", str(out))
+    assert "already holds a run" in line(capsys, *TRAIN, "--out", str(out))
     assert main(["train", "--resume", str(out), "--checkpoint-seconds", "5"]) == 0
 
 
@@ -200,7 +200,7 @@ def test_the_lists(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
     assert main(["methods"]) == 0
     shown = capsys.readouterr().out
     assert "msvr-v3" in shown
-    assert "If you are not sure: output-memory" in " ".join(shown.split())
+    assert "If you are not sure which to use, take output-memory for rankings" in " ".join(shown.split())
     assert main(["objectives"]) == 0
     assert "MultiTaskAUC" in capsys.readouterr().out
     assert main(["data"]) == 0

@@ -66,13 +66,13 @@ def test_percent_signs_behind_decimal_commas(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("cell", "expected"), [
-    ("'$1,{row:03}.50'", "column 'a' is taken for words: if '$1,000.50' is a number, write it as 1234.5"),
-    ("'{row},5'", "column 'a' is taken for words: if '0,5' is a number, write it as 1234.5"),
-    ("13/01/20{row:02}", "column 'a' is taken for words: if '13/01/2000' is a date, write it as 2026-01-31"),
+    ("'$1,{row:03}.50'", "column 'a' is read as words: if '$1,000.50' is a number, write it as 1234.5"),
+    ("'{row},5'", "column 'a' is read as words: if '0,5' is a number, write it as 1234.5"),
+    ("13/01/20{row:02}", "column 'a' is read as words: if '13/01/2000' is a date, write it as 2026-01-31"),
 ])  # fmt: skip
 def test_words_that_look_like_numbers_or_dates_are_told(cell: str, expected: str, tmp_path: Path) -> None:
     cells = [cell.format(row=row).replace("'", '"') for row in range(40)]
-    with pytest.warns(UserWarning, match="taken for words") as told:
+    with pytest.warns(UserWarning, match="is read as words") as told:
         table = read(tmp_path / "t.csv", "a,y\n" + "".join(f"{text},{row % 2}\n" for row, text in enumerate(cells)))
     assert table.columns["a"].dtype.kind == "U"
     assert [str(warning.message) for warning in told] == [f"t.csv: {expected}"]
@@ -87,18 +87,18 @@ def test_grades_are_no_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_other_encodings_are_refused(encoding: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"t\.csv is no text in UTF-8 .*: save it as UTF-8"):
+    with pytest.raises(DataError, match=r"t\.csv is not UTF-8 text .*: save it as UTF-8"):
         read(tmp_path / "t.csv", "town,y\nKöln,0\nUlm,1\n", encoding)
 
 
 @pytest.mark.parametrize("name", [" died ", "Died", "did"])
 def test_the_nearest_column_is_named(name: str, tmp_path: Path) -> None:
     table = read(tmp_path / "t.csv", f"age,{name}\n1,0\n2,1\n")
-    with pytest.raises(DataError, match=rf"target 'died' is no column of t\.csv, .* \(did you mean '{name}'\?\)"):
+    with pytest.raises(DataError, match=rf"target 'died' is not a column of t\.csv, .* \(did you mean '{name}'\?\)"):
         table.named("target", ["died"])
 
 
 def test_names_with_commas_between_them_are_told_apart(tmp_path: Path) -> None:
     table = read(tmp_path / "t.csv", "id,age,y\n1,2,0\n2,3,1\n")
-    with pytest.raises(DataError, match=r"drop 'id,age' is no column of .*: separate the names by spaces, id age"):
+    with pytest.raises(DataError, match=r"drop 'id,age' is not a column of .*: separate the names by spaces, id age"):
         table.named("drop", ["id,age"])

@@ -208,7 +208,7 @@ def test_predictions_go_by_column_names(trained: Path, tmp_path: Path, capsys: p
 def test_what_cannot_be_predicted_is_said(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written(patients(), tmp_path / "less.csv", ["age", "same"])
     assert "lacks column 'town'" in refusal(capsys, "predict", str(trained), str(tmp_path / "less.csv"))
-    assert "gone.csv is not there" in refusal(capsys, "predict", str(trained), "gone.csv")
+    assert "gone.csv does not exist" in refusal(capsys, "predict", str(trained), "gone.csv")
     (tmp_path / "empty").mkdir()
     assert "no trained model" in refusal(capsys, "predict", str(tmp_path / "empty"), str(tmp_path / "less.csv"))
     frame = patients()
@@ -229,7 +229,7 @@ def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path) -> None:
         if progress.trial == "ranking-1":
             signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(Interrupted, match="go on with: fcco train --resume"):
+    with pytest.raises(Interrupted, match="resume with: fcco train --resume"):
         fit_in(config, tmp_path / "stopped", callbacks=(stop,))
     assert json.loads((tmp_path / "stopped" / "status.json").read_text())["status"] == "interrupted"
     again = fit_in(config, tmp_path / "stopped", resume=True)
@@ -246,7 +246,7 @@ def test_going_on_with_other_data_or_settings_is_refused(tmp_path: Path, capsys:
     run("train", "--resume", out)
     assert "is finished already" in capsys.readouterr().out
     assert "--metric roc_auc differs" in refusal(capsys, "train", "--resume", out, "--metric", "roc_auc")
-    assert "holds a run already" in refusal(capsys, "train", "--dataset", table, "--target", "event", "--out", out)
+    assert "already holds a run" in refusal(capsys, "train", "--dataset", table, "--target", "event", "--out", out)
     (tmp_path / "run" / "status.json").unlink()
     assert "is not finished" in refusal(capsys, "predict", out, table)
     written(patients(seed=3), tmp_path / "t.csv", ["age", "event"])
@@ -302,19 +302,19 @@ def test_careless_tables_work(columns: dict[str, object], tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("text", "expected"), [
     ("a,y\n1,0\n2,1\n", "examples"),
-    ("a,a,y\n1,2,0\n2,3,1\n", "the column 'a' twice"),
-    ("a,y\n1,0\n2,0\n3,0\n", "one class alone"),
+    ("a,a,y\n1,2,0\n2,3,1\n", "two columns named 'a'"),
+    ("a,y\n1,0\n2,0\n3,0\n", "only one class"),
     ("a,y\n1,no\n2,yes\n3,no\n4,yes\n", "'no' and 'yes'"),
     ("a,y\n1,0\n2,\n3,1\n4,0\n", "no value in row 1"),
     ("a,y\n1,0\n1,1\n1,0\n1,1\n1,0\n1,1\n", "no column of the table varies"),
     ("a,y\n1,0.5\n2,0.25\n3,1\n4,0\n", "must hold classes"),
-    ("b,z\n1,0\n2,1\n", "'y' is no column"),
+    ("b,z\n1,0\n2,1\n", "'y' is not a column"),
     ("", "damaged"),
     ("a,y\n", "must have at least one row"),
     ("a;y\n1;0\n2;1\n", "examples"),
-    ("a,y\n1,0\n2,0\n3,0\n", "one class alone, '0'"),
+    ("a,y\n1,0\n2,0\n3,0\n", "only one class, '0'"),
     ("a,y\n1,0\ninf,1\n3,0\n4,1\n1,0\n2,1\n3,0\n4,1\n1,0\n", "'a' has inf in row 1"),
-    ("a,y\n1,11\n2,12\n3,13\n4,14\n", "it counts or names the rows"),
+    ("a,y\n1,11\n2,12\n3,13\n4,14\n", "it numbers or names the rows"),
     ("a,y\n1,0\n2,1\n3,NA\n4,0\n5,1\n", "no value in row 2"),
 ])  # fmt: skip
 def test_what_a_table_lacks_is_one_sentence(
@@ -334,7 +334,7 @@ def test_what_a_table_lacks_is_one_sentence(
     (["--target", "y", "--query", "b", "--metric", "roc_auc"], "with --query it is ndcg"),
     (["--target", "y", "--metric", "pauc"], "got 'pauc': did you mean 'partial_auc'"),
     (["--target", "y", "--positive", "7"], "no class '7'"),
-    (["--target", "y", "--drop", "nothing"], "'nothing' is no column"),
+    (["--target", "y", "--drop", "nothing"], "'nothing' is not a column"),
     (["--target", "y", "--model", "linear"], "column 'b' holds words"),
     (["--target", "b", "--query", "b"], "must hold numbers, got"),
     (["--target", "y", "--drop", "y"], "drop must not name the target"),
@@ -348,13 +348,13 @@ def test_flags_that_do_not_fit_the_table(
 
 @pytest.mark.parametrize(("flags", "columns", "expected"), [
     (["--target", "y", "--query", "q"], {"q": [1.0, np.nan] * 30}, "--query 'q' has no value in row 1"),
-    (["--target", "y", "--query", "q"], {"q": 1}, "no test part can be set aside"),
+    (["--target", "y", "--query", "q"], {"q": 1}, "no test data can be held out"),
     (["--target", "y", "--query", "q"], {"q": np.arange(60) // 6, "y": -1}, "a relevance >= 0, got -1 in row 0"),
     (["--target", "y", "--group", "g"], {"g": ["m", None, "f"] * 20}, "--group 'g' has no value in row 1"),
     (["--target", "y", "--group", "b"], {"y": [0.0, np.nan, 1.0] * 20}, "'y' has no value in row 1"),
     (["--target", "y", "--group", "b"], {"y": np.arange(60) / 7}, "'y' must hold classes"),
     (["--time", "a", "--event", "y"], {"y": 2}, "event must be 0 or 1, got 2"),
-    (["--time", "a", "--event", "y"], {"y": 0}, "event must be 1 for some subject"),
+    (["--time", "a", "--event", "y"], {"y": 0}, "event must be 1 for at least one subject"),
 ])  # fmt: skip
 def test_roles_without_values_are_refused(
     flags: list[str], columns: dict[str, object], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
@@ -365,7 +365,7 @@ def test_roles_without_values_are_refused(
 
 
 def test_a_table_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "nothing.csv is not there" in refusal(capsys, "train", "--dataset", "nothing.csv", "--target", "y")
+    assert "nothing.csv does not exist" in refusal(capsys, "train", "--dataset", "nothing.csv", "--target", "y")
 
 
 @pytest.mark.parametrize("gap", ["NA", "NaN", "?", "null"])
@@ -407,7 +407,7 @@ def test_predicting_never_writes_over_the_data(
 ) -> None:
     table = written(patients(), tmp_path / "new.csv", FEATURES)
     before = Path(table).read_bytes()
-    assert "must be another file than the data" in refusal(capsys, "predict", str(trained), table, "--out", table)
+    assert "--out must not be the data file" in refusal(capsys, "predict", str(trained), table, "--out", table)
     assert "is a folder" in refusal(capsys, "predict", str(trained), table, "--out", str(tmp_path))
     assert Path(table).read_bytes() == before
 

@@ -22,8 +22,8 @@ from tests.lab import writers
         (b"\0\0\x08\x01" + bytes(4), "wrong magic number 00000801, expected 00000803"),
         (b"\0\0\x09\x03" + bytes(12), "wrong magic number 00000903"),
         (b"\0\0\x08\x03\0\0", "ends inside its header"),
-        (writers.idx(np.zeros((2, 3, 3), np.uint8))[:-1], "holds 17 bytes of data, its header says 18"),
-        (writers.idx(np.zeros((2, 3, 3), np.uint8)) + b"\0", "holds 19 bytes of data, its header says 18"),
+        (writers.idx(np.zeros((2, 3, 3), np.uint8))[:-1], "holds 17 bytes of data, but its header says 18"),
+        (writers.idx(np.zeros((2, 3, 3), np.uint8)) + b"\0", "holds 19 bytes of data, but its header says 18"),
         (b"\0\0\x08\x03" + b"\xff" * 12, "holds 0 bytes"),
     ],
 )
@@ -103,7 +103,7 @@ def test_malicious_pickle_is_not_executed(tmp_path: Path, protocol: int) -> None
     members = {f"cifar-10-batches-py/data_batch_{k}": payload for k in range(1, 6)}
     writers.write_tar(tmp_path / "cifar-10-python.tar.gz", {**members, "cifar-10-batches-py/test_batch": payload})
     spec = writers.expecting(tmp_path, "cifar10", release=1)
-    with pytest.raises(DataError, match=r"data_batch_1 is refused: it asks for .*system; only arrays are read"):
+    with pytest.raises(DataError, match=r"data_batch_1 is refused: it contains .*system, but only arrays are read"):
         load_spec(spec, tmp_path, fetch=False)
     assert not trace.exists()
     pickle.loads(payload)  # the payload is a real one

@@ -96,7 +96,7 @@ def test_folder_test_images_must_fit(tmp_path: Path) -> None:
 def test_folder_classes_must_agree(tmp_path: Path) -> None:
     _write_images(tmp_path / "train")
     _write_images(tmp_path / "test", classes="abc")
-    with pytest.raises(DataError, match="has the class 'c', which train lacks"):
+    with pytest.raises(DataError, match="has the class 'c', which train does not have"):
         from_folder(tmp_path)
     with pytest.raises(DataError, match="at least two class sub-folders, got 0"):
         from_folder(tmp_path / "train" / "a")
@@ -180,10 +180,10 @@ def test_csv_with_test_table(tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("y,a\n7,4\n")  # one class alone keeps its number
     assert from_table(tmp_path / "train.csv", "y", test=tmp_path / "test.csv").y_test.tolist() == [[1]]
     (tmp_path / "test.csv").write_text("y,a\n9,4\n")
-    with pytest.raises(DataError, match=r"test.csv: target 'y' has the class 9, which train.csv lacks"):
+    with pytest.raises(DataError, match=r"test.csv: target 'y' has the class 9, which train.csv does not have"):
         from_table(tmp_path / "train.csv", "y", test=tmp_path / "test.csv")
     (tmp_path / "test.csv").write_text("y,b\n7,4\n")
-    with pytest.raises(DataError, match=r"column 'a' is no column of test.csv"):
+    with pytest.raises(DataError, match=r"column 'a' is not a column of test.csv"):
         from_table(tmp_path / "train.csv", "y", test=tmp_path / "test.csv")
 
 
@@ -203,38 +203,42 @@ def test_csv_with_several_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
-        (CSV, {"target": "knd"}, "target 'knd' is no column of t.csv, which has height, weight, kind, id"),
-        (CSV, {"target": "kind", "positive": "cat"}, "column 'id' is not numeric; name it in drop="),
-        (CSV, {"target": "kind", "drop": ["id"]}, "holds 'cat' and 'dog': say by positive which"),
+        (CSV, {"target": "knd"}, "target 'knd' is not a column of t.csv, which has height, weight, kind, id"),
+        (CSV, {"target": "kind", "positive": "cat"}, "column 'id' is not numeric; add it to drop="),
+        (CSV, {"target": "kind", "drop": ["id"]}, "holds 'cat' and 'dog': name the positive class by positive="),
         (
             CSV,
             {"target": "kind", "drop": ["id"], "positive": "cow"},
-            "has no class 'cow' to be positive; it has cat, dog",
+            "has no class 'cow' for positive=; it has cat, dog",
         ),
-        (CSV, {"target": ["kind", "id"], "positive": "cat"}, "positive must be for one target column, got 2"),
-        (CSV, {"target": "kind", "drop": ["idd"]}, "drop 'idd' is no column"),
+        (CSV, {"target": ["kind", "id"], "positive": "cat"}, "positive needs a single target column, got 2"),
+        (CSV, {"target": "kind", "drop": ["idd"]}, "drop 'idd' is not a column"),
         (CSV, {"target": "kind", "drop": "id"}, "drop must be a sequence of column names, got 'id'"),
         (CSV, {"target": "weight", "drop": ["id", "kind"]}, "must hold classes, got 0.25"),
-        (CSV, {"target": ["height"], "drop": ["id", "kind"]}, "column 'height' must hold 0, 1 or nothing"),
+        (CSV, {"target": ["height"], "drop": ["id", "kind"]}, "column 'height' must hold only 0, 1 and empty cells"),
         (CSV, {"target": []}, "target must name each column once, at least one, got"),
-        (CSV, {"target": "kind", "drop": ["id", "height", "weight"]}, "has no feature column besides"),
+        (CSV, {"target": "kind", "drop": ["id", "height", "weight"]}, "has no feature columns other than"),
         ("a,y\n1,0\n,1\n", {"target": "y"}, "column 'a' has missing or infinite values"),
         ("a,y\n1,0\ninf,1\n", {"target": "y"}, "column 'a' has missing or infinite values"),
         ("a,y\n1,0\n2,\n", {"target": "y"}, "target 'y' has no value in row 1"),
         ("a,y\n1,cat\n2,\n", {"target": "y"}, "target 'y' has no value in row 1; leave such rows out"),
-        ("a,y\n1,0\n2,0\n", {"target": "y"}, "target 'y' has one class alone"),
+        ("a,y\n1,0\n2,0\n", {"target": "y"}, "target 'y' has only one class"),
         ("a,y\n", {"target": "y"}, "at least one row"),
-        ("a,y,y\n1,0,0\n2,1,1\n", {"target": "y"}, "t.csv has the column 'y' twice"),
-        ("a,y,y \n1,0,0\n2,1,1\n", {"target": "y"}, "t.csv has the columns 'y' and 'y ', which read alike"),
-        ("a,\u00e9,e\u0301\n1,0,0\n2,1,1\n", {"target": "\u00e9"}, "which read alike"),
+        ("a,y,y\n1,0,0\n2,1,1\n", {"target": "y"}, "t.csv has two columns named 'y'"),
+        ("a,y,y \n1,0,0\n2,1,1\n", {"target": "y"}, "t.csv has the columns 'y' and 'y ', which look alike"),
+        ("a,\u00e9,e\u0301\n1,0,0\n2,1,1\n", {"target": "\u00e9"}, "which look alike"),
         (
             f"a,y\n1,{10**30}\n2,{10**30 + 1}\n",
             {"target": "y"},
-            "whole numbers that 64 bits cannot hold, such as 10000",
+            "whole numbers that do not fit in 64 bits, such as 10000",
         ),
         (f"a,y\n{10**30},0\n{10**30 + 1},1\n", {"target": "y"}, "column 'a' is not numeric"),
-        ("a,y\n1,2,0\n2,3,1\n", {"target": "y"}, "t.csv has rows that are longer than its first"),
-        ("a,y\n16777216,0\n16777217,1\n", {"target": "y"}, "32 bits cannot tell apart, such as 16777216 and 16777217"),
+        ("a,y\n1,2,0\n2,3,1\n", {"target": "y"}, "t.csv has rows that are longer than the first one"),
+        (
+            "a,y\n16777216,0\n16777217,1\n",
+            {"target": "y"},
+            "32-bit floats cannot tell apart, such as 16777216 and 16777217",
+        ),
         ("", {"target": "y"}, "t.csv is truncated or damaged"),
         ('a,y\n1,"0\n', {"target": "y"}, "t.csv is truncated or damaged"),
     ],
@@ -357,5 +361,5 @@ def test_an_image_that_claims_to_be_huge(tmp_path: Path) -> None:
     _write_images(tmp_path / "pets")
     bomb = tmp_path / "pets" / "a" / "0.png"
     bomb.write_bytes(b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b""))
-    with pytest.raises(DataError, match=r"a/0.png is too large an image \(Image size \(3600000000 pixels\)"):
+    with pytest.raises(DataError, match=r"a/0.png is an image that is too large \(Image size \(3600000000 pixels\)"):
         from_folder(tmp_path / "pets")

@@ -173,5 +173,5 @@ def test_groups_by_chosen_names(tmp_path: Path) -> None:
             write_run(tmp_path / f"{lr}-{seed}", lr=lr, alpha=seed, seed=seed)
     assert [label for _, label, _ in labels(tmp_path, ["lr"])] == ["lr=0.1", "lr=0.2"]
     assert [label for _, label, _ in labels(tmp_path, ["method"])] == ["sox"]
-    with pytest.raises(ValueError, match="by names 'rl', which no configuration has"):
+    with pytest.raises(ValueError, match="by contains 'rl', which no configuration has"):
         labels(tmp_path, ["rl"])

@@ -225,7 +225,7 @@ def test_a_sweep_of_failed_runs_says_why(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "space.toml").write_text("samples = [1]")
     argv = ["sweep", "--space", str(tmp_path / "space.toml"), "--out", str(tmp_path / "sweep")]
     assert main(argv) == 2
-    assert "came to its end: samples must be at least 2" in capsys.readouterr().err
+    assert "finished: samples must be at least 2" in capsys.readouterr().err
     assert main([*argv, "--trials", "0"]) == 2
     assert "--trials must be at least 1, got 0" in capsys.readouterr().err
 

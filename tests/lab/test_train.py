@@ -221,7 +221,7 @@ def test_killed_at_any_moment_and_resumed_it_ends_bit_for_bit_the_same(tmp_path:
 def test_a_used_folder_is_refused(tmp_path: Path) -> None:
     train(replace(SMALL, steps=2), tmp_path)
     before = weights(tmp_path)
-    with pytest.raises(LabError, match="holds a run already"):
+    with pytest.raises(LabError, match="already holds a run"):
         train(replace(SMALL, steps=3), tmp_path)
     assert weights(tmp_path) == before
 

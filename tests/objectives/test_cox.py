@@ -141,7 +141,7 @@ def test_errors_name_what_is_wrong():
     time, event = survival()
     with pytest.raises(TypeError, match=r"Cox needs fcco\.data\.RiskSets, got Points"):
         Cox(Table(time), Points(torch.arange(N), event))
-    with pytest.raises(ValueError, match="event must be 1 for some subject"):
+    with pytest.raises(ValueError, match="event must be 1 for at least one subject"):
         Cox(Table(time), RiskSets(torch.arange(N), time, torch.zeros(N)))
     objective = cox(time)
     i = int(objective.risk_size.argmax())

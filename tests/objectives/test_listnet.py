@@ -136,7 +136,7 @@ def test_errors_name_what_is_wrong():
         listnet(torch.zeros(N), block_weight=-torch.ones(N))
     with pytest.raises(ValueError, match="block_weight must be > 0 somewhere"):
         listnet(torch.zeros(N), block_weight=torch.zeros(N))
-    with pytest.raises(ValueError, match="relevance must be > 0 for some item"):
+    with pytest.raises(ValueError, match="relevance must be > 0 for at least one item"):
         ListNet(Table(torch.zeros(N)), Queries(torch.arange(N), QUERY, 0 * Y), relevant_only=True)
 
 

@@ -176,7 +176,7 @@ def test_errors_name_what_is_wrong():
         NDCG(model, Examples(torch.arange(N)))
     with pytest.raises(ValueError, match="relevance must be >= 0 for NDCG, got -1"):
         NDCG(model, Queries(torch.arange(N), QUERY, Y - 1))
-    with pytest.raises(ValueError, match="relevance must be > 0 for some item"):
+    with pytest.raises(ValueError, match="relevance must be > 0 for at least one item"):
         NDCG(model, Queries(torch.arange(N), QUERY, 0 * Y))
     with pytest.raises(ValueError, match="surrogate must be > 0 at 0"):
         NDCG(model, DATA, surrogate=SquaredHinge(0.0))

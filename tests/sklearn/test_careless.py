@@ -7,7 +7,7 @@ import pytest
 from fcco.sklearn import RankingClassifier
 from fcco.tables import TableWarning
 
-FEW = "ignore:too few rows to set some aside"
+FEW = "ignore:too few rows to hold some out"
 
 
 def fit(X, y, validation=None):
@@ -62,13 +62,13 @@ def test_a_column_of_one_value():
 def test_a_column_twice():
     X, y = rows()
     table = pandas.DataFrame(X, columns=["a", "y", "y"])
-    with pytest.raises(ValueError, match="'y' is there twice"):
+    with pytest.raises(ValueError, match="'y' occurs twice"):
         fit(table, y)
 
 
 def test_too_few_rows_to_choose_by():
     X, y = rows(12)
-    with pytest.warns(UserWarning, match="too few rows to set some aside"):
+    with pytest.warns(UserWarning, match="too few rows to hold some out"):
         fit(X, y, validation=0.2)
 
 
@@ -77,9 +77,9 @@ def test_too_few_rows_to_choose_by():
     [
         (lambda X, y: (np.where(X > 2.0, np.inf, X), y), r"column 'x\d' has inf in row \d+"),
         (lambda X, y: (X, y[:-1]), "inconsistent numbers of samples"),
-        (lambda X, y: (X, np.zeros(40)), "y must have two classes or more, got one class alone"),
+        (lambda X, y: (X, np.zeros(40)), "y must have two classes or more, got only one class"),
         (lambda X, y: (X, X[:, 0]), "Unknown label type"),
-        (lambda X, y: (X, np.full(40, np.nan)), "got none that is not missing"),
+        (lambda X, y: (X, np.full(40, np.nan)), "all of them are missing"),
         (lambda X, y: (X, None), "requires y to be passed"),
         (lambda X, y: (X, np.stack([y, y + 1], 1)), "y must hold 0, 1 or NaN .*, got 2.0 in row 1, column 1"),
         (lambda X, y: (X, np.stack([y, y - 1], 1)), r"two values per column, got -1 and 0 in column 1 \(-1 in row 0\)"),
@@ -103,7 +103,7 @@ def test_a_cell_that_is_no_value():
 
 def test_weights_that_leave_one_class():
     X, y = rows()
-    with pytest.raises(ValueError, match="got one class"):
+    with pytest.raises(ValueError, match="got only one class"):
         RankingClassifier().fit(X, y, sample_weight=y.astype(float))
 
 

@@ -20,7 +20,7 @@ SEARCHING = [RankingClassifier(epochs=2), QueryRanker(epochs=1), CoxRegressor(ep
 
 # The checks' own tables: a few rows, columns of zeros, a count of the rows.
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:too few rows to set some aside"),
+    pytest.mark.filterwarnings("ignore:too few rows to hold some out"),
     pytest.mark.filterwarnings("ignore::fcco.tables.TableWarning"),
     pytest.mark.filterwarnings("ignore:X does not have valid feature names"),
 ]

@@ -118,7 +118,7 @@ def test_missing_labels_are_not_negatives():
 def test_labels_that_are_all_alike_are_predicted_throughout():
     X, y = points()
     Y = np.stack([np.zeros(ROWS), y, np.ones(ROWS)], 1)
-    with pytest.warns(UserWarning, match=r"one value alone in column \[0, 2\]"):
+    with pytest.warns(UserWarning, match=r"only one value in column \[0, 2\]"):
         model = quick().fit(X, Y)
     assert model.predict(X)[:, [0, 2]].tolist() == [[0, 1]] * ROWS
 
@@ -159,7 +159,7 @@ def test_a_module_of_ones_own():
     assert roc_auc_score(y, own.decision_function(X)) > 0.8
     made = quick(module=lambda encoder, outputs: torch.nn.Linear(encoder.width, outputs)).fit(X, y)
     assert made.network_.weight.shape == (1, 4)
-    with pytest.raises(TypeError, match=r"module must make a torch.nn.Module, got int"):
+    with pytest.raises(TypeError, match=r"module must return a torch.nn.Module, got int"):
         quick(module=lambda encoder, outputs: 3).fit(X, y)
 
 

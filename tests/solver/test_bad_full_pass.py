@@ -69,7 +69,7 @@ def test_full_pass_that_is_used_up_after_one_pass(name):
     used = iter(list(full_pass(X)))
     trial = Trial(name, full_pass=lambda: used)
     before = trial.snapshot()
-    with pytest.raises(ValueError, match=r"full_pass .*never came to blocks"):
+    with pytest.raises(ValueError, match=r"full_pass .*did not visit blocks"):
         trial.solver.step(*trial.batch(1))
     assert_same(before, trial.snapshot())
 
@@ -128,7 +128,7 @@ def solver_on_halves(log_domain, weighted, spread):
 @pytest.mark.parametrize("spread", [0.0, 0.5])
 def test_halves_without_weights_are_noticed_at_the_first_pass(log_domain, spread):
     solver, x = solver_on_halves(log_domain, False, spread)
-    with pytest.warns(UserWarning, match="full_pass gave g as the sum of rows that seem to be means") as caught:
+    with pytest.warns(UserWarning, match="full_pass yields several rows per block that seem to be means") as caught:
         solver.step(torch.arange(6), x[:6, ::3], torch.tensor(1.0))
     assert caught[0].filename == __file__
     solver.step(torch.arange(6), x[:6, ::3], torch.tensor(1.0))  # once is enough

@@ -43,7 +43,7 @@ def test_stage_wise_argument(case):
 def test_mu_with_an_optimizer_whose_decay_is_another_term(optimizer):
     objective = Noisy()
     solver = fcco.Solver(objective, optimizer(objective.parameters(), weight_decay=0.1), fcco.msvr_v2())
-    with pytest.warns(UserWarning, match=f"mu is 0.1, but {optimizer.__name__}'s weight decay"):
+    with pytest.warns(UserWarning, match=f"mu is 0.1, but the weight decay of {optimizer.__name__}"):
         StageWise(solver, STAGES, mu=0.1)
 
 
@@ -59,7 +59,7 @@ def test_stage_wise_is_over_when_it_is_over():
     for t in range(1, 6):
         run.step(*trial.batch(t))
     before = trial.snapshot(), run.state_dict()
-    with pytest.raises(ValueError, match="2 stages are through"):
+    with pytest.raises(ValueError, match="2 stages are finished"):
         run.step(*trial.batch(6))
     assert_same(before, (trial.snapshot(), run.state_dict()))
 

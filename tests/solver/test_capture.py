@@ -384,7 +384,7 @@ def eager_reason(solver, *data):
         warnings.simplefilter("always")
         for _ in range(6):
             solver.step(*data)
-    said = [str(one.message) for one in caught if "steps are taken eagerly" in str(one.message)]
+    said = [str(one.message) for one in caught if "steps run eagerly" in str(one.message)]
     assert len(said) == 1
     return said[0]
 

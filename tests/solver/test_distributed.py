@@ -243,7 +243,7 @@ def test_an_optimizer_that_raises_leaves_sharded_ranks_as_they_were(pair):
     ("how", "says"),
     [
         ("single point", "msvr-v1-sp needs Jacobian-vector products.*; take the method without -sp$"),
-        ("objective", "fully_shard must be given the model inside the objective"),
+        ("objective", "fully_shard must be applied to the model inside the objective"),
         ("tensor parallel", r"parameter model.0.weight must be sharded by fully_shard over one mesh of all 2 ranks"),
         ("some ranks", r"parameter model.0.weight must be sharded by fully_shard over one mesh of all 2 ranks"),
     ],

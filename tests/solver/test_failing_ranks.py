@@ -34,7 +34,7 @@ CAUSES = {
     "index": ("ValueError", "index must be in 0..7"),
     "inner": ("Mine", "mine"),
     "outer": ("Mine", "mine"),
-    "frozen": ("ValueError", "requires_grad has changed"),
+    "frozen": ("ValueError", "has changed since the Solver was created"),
 }
 
 
@@ -96,8 +96,11 @@ LOADS = {
     "damaged": (("CheckpointError", "is damaged"), ("CheckpointError", "rank 1: .* is damaged")),
     "part": (("CheckpointError", "does not fit: mine"), ("CheckpointError", "rank 1 failed to load .*mine")),
     "nowhere": (("FileNotFoundError", "no checkpoint at"), ("FileNotFoundError", "no checkpoint at")),
-    "another": (("CheckpointError", "rank 1 has another .* than rank 0"),) * 2,
-    "kinds": (("CheckpointError", "asked for were solver"), ("CheckpointError", "rank 1 failed to load .*asked for")),
+    "another": (("CheckpointError", "rank 1 and rank 0 have different checkpoints"),) * 2,
+    "kinds": (
+        ("CheckpointError", "but the call asks for solver"),
+        ("CheckpointError", "rank 1 failed to load .*the call asks for"),
+    ),
 }
 
 

@@ -68,7 +68,9 @@ def test_a_new_layer_of_the_objective():
     optimizer.add_param_group({"params": [objective.more]})
     objective.switched_on = True
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"added, removed or replaced .* was made: more; make another Solver$"):
+        with pytest.raises(
+            ValueError, match=r"added, removed or replaced .* was created: more; create another Solver$"
+        ):
             step(solver)
     assert solver.t == 1
 
@@ -94,7 +96,9 @@ def test_parameters_taken_from_the_optimizer(change, capture, monkeypatch):
         step(solver)
     change(optimizer, later)
     for _ in range(2):
-        with pytest.raises(ValueError, match="taken from the optimizer since the Solver was made: w; make another Sol"):
+        with pytest.raises(
+            ValueError, match="removed from the optimizer since the Solver was created: w; create another Sol"
+        ):
             step(solver)
     assert solver.t == 8
 
@@ -149,7 +153,9 @@ def test_what_a_solver_is_made_of_is_fixed(name):
     """Half of its parts would follow another one."""
     objective = Branch(nn.Parameter(torch.zeros(2)))
     solver = fcco.Solver(objective, torch.optim.SGD([objective.w], lr=0.01), fcco.sox())
-    with pytest.raises(AttributeError, match=f"^{name} of a Solver is fixed when it is made; make another Solver$"):
+    with pytest.raises(
+        AttributeError, match=f"^{name} of a Solver is fixed when it is created; create another Solver$"
+    ):
         setattr(solver, name, None)
     step(solver)
 
@@ -200,7 +206,7 @@ def test_layers_replaced_later(case, capture, monkeypatch):
     for batch in batches[:6]:
         solver.step(batch)
     change(model)
-    with pytest.raises(ValueError, match=rf"were added, removed or replaced since the Solver was made: {says}"):
+    with pytest.raises(ValueError, match=rf"were added, removed or replaced since the Solver was created: {says}"):
         solver.step(batches[6])
     assert solver.t == 6
 

@@ -61,40 +61,48 @@ class Mine(torch.optim.SGD):
 
 
 CASES = {  # what the state is of, who is asked to load it, what is said
-    "objective": (solver, lambda: solver(Root()), "of objective 'Square', this solver has 'Root'"),
+    "objective": (solver, lambda: solver(Root()), "has objective 'Square', but this solver has 'Root'"),
     "number": (
         lambda: solver(Square(scale=0.1)),
         lambda: solver(Square(scale=10.0)),
-        "of an objective with scale 0.1, this one has 10.0",
+        "of an objective with scale 0.1, but this one has 10.0",
     ),
     "part": (
         lambda: solver(Square(loss=Hinge(1.0))),
         lambda: solver(Square(loss=Hinge(2.0))),
-        r"with loss 'Hinge\(margin=1.0\)', this one has 'Hinge\(margin=2.0\)'",
+        r"with loss 'Hinge\(margin=1.0\)', but this one has 'Hinge\(margin=2.0\)'",
     ),
-    "no part": (solver, lambda: solver(Square(loss=Hinge(2.0))), r"with loss None, this one has 'Hinge"),
-    "blocks": (solver, lambda: solver(Square(num_blocks=5)), "of blocks 4, this solver has 5"),
-    "dim": (solver, lambda: solver(Square(dim=2)), "of dim 1, this solver has 2"),
-    "method": (solver, lambda: solver(method=recipe("storm-v1")), "of method 'msvr-v1', this solver has 'storm-v1'"),
+    "no part": (solver, lambda: solver(Square(loss=Hinge(2.0))), r"with loss None, but this one has 'Hinge"),
+    "blocks": (solver, lambda: solver(Square(num_blocks=5)), "has blocks 4, but this solver has 5"),
+    "dim": (solver, lambda: solver(Square(dim=2)), "has dim 1, but this solver has 2"),
+    "method": (
+        solver,
+        lambda: solver(method=recipe("storm-v1")),
+        "has method 'msvr-v1', but this solver has 'storm-v1'",
+    ),
     "estimator": (
         lambda: solver(method=recipe("msvr-v1")),
         lambda: solver(method=recipe("msvr-v2")),
-        "of method 'msvr-v1', this solver has 'msvr-v2'",
+        "has method 'msvr-v1', but this solver has 'msvr-v2'",
     ),
     "plain or momentum": (
         lambda: solver(Logarithm(), method=fcco.scent(alpha=0.5)),
         lambda: solver(Logarithm(), method=fcco.scent()),
-        "of estimator 'Momentum', this solver has 'Plain'",
+        "has estimator 'Momentum', but this solver has 'Plain'",
     ),
     "nesterov": (
         solver,
         lambda: solver(method=recipe("msvr-v1", nesterov=True)),
-        "of nesterov False, this solver has True",
+        "has nesterov False, but this solver has True",
     ),
-    "lag": (solver, lambda: solver(method=recipe("msvr-v1", lag=0)), "of lag 1, this solver has 0"),
-    "optimizer": (solver, lambda: solver(optimizer=torch.optim.Adam), "of optimizer 'SGD', this solver has 'Adam'"),
-    "optimizer's child": (solver, lambda: solver(optimizer=Mine), "of optimizer 'SGD', this solver has 'Mine'"),
-    "keep": (solver, lambda: solver(keep="uniform"), "of keep 'last', this solver has 'uniform'"),
+    "lag": (solver, lambda: solver(method=recipe("msvr-v1", lag=0)), "has lag 1, but this solver has 0"),
+    "optimizer": (
+        solver,
+        lambda: solver(optimizer=torch.optim.Adam),
+        "has optimizer 'SGD', but this solver has 'Adam'",
+    ),
+    "optimizer's child": (solver, lambda: solver(optimizer=Mine), "has optimizer 'SGD', but this solver has 'Mine'"),
+    "keep": (solver, lambda: solver(keep="uniform"), "has keep 'last', but this solver has 'uniform'"),
 }
 
 
@@ -136,5 +144,5 @@ def test_the_same_is_accepted(of):
 
 def test_a_file_says_so_in_one_line(tmp_path):
     fcco.save(tmp_path / "run.pt", solver=stepped(solver(Square(scale=0.1))))
-    with pytest.raises(fcco.CheckpointError, match=r"run\.pt does not fit: .* scale 0.1, this one has 1.0$"):
+    with pytest.raises(fcco.CheckpointError, match=r"run\.pt does not fit: .* scale 0.1, but this one has 1.0$"):
         fcco.load(tmp_path / "run.pt", solver=solver())

@@ -73,5 +73,5 @@ def test_a_second_press_drops_the_step_without_a_trace():
 def test_a_tracker_refuses_the_batches_of_the_memory():
     _, _, loader = start("output-memory")
     _, solver, _ = start("sox")
-    with pytest.raises(ValueError, match="drawn for the output memory, by importance; sox needs one of its own"):
+    with pytest.raises(ValueError, match="drawn by importance, for the output memory; sox needs a batch of its own"):
         solver.step(next(iter(loader)))

@@ -29,10 +29,10 @@ def test_nan_in_x_names_the_row_of_the_data():
 def test_nan_in_x_names_the_row_in_a_full_pass_too():
     x = torch.randn(20, 3)
     x[7, 1] = torch.nan
-    with pytest.raises(fcco.NonFiniteError, match=r"full_pass gave a g .* x is not finite in row 7 of the data$"):
+    with pytest.raises(fcco.NonFiniteError, match=r"full_pass computed a g .* x is not finite in row 7 of the data$"):
         solver_over(x).diagnose()
     solver = solver_over(x, fcco.msvr_v3())
-    with pytest.raises(fcco.NonFiniteError, match=r"full_pass gave .* x is not finite in row 7 of the data$"):
+    with pytest.raises(fcco.NonFiniteError, match=r"full_pass computed .* x is not finite in row 7 of the data$"):
         solver.step(next(iter(solver.loader(blocks=2, samples=4))))
 
 
@@ -124,7 +124,7 @@ def test_devices_whose_random_state_cannot_be_set_are_refused():
 def test_nonfinite_stays_what_it_was_where_steps_are_captured():
     solver = solver_over(torch.randn(20, 3), capture=True)
     solver.nonfinite = "raise"
-    with pytest.raises(ValueError, match="nonfinite must stay 'raise' where steps are captured, got 'skip'"):
+    with pytest.raises(ValueError, match="nonfinite must stay 'raise' while steps are captured, got 'skip'"):
         solver.nonfinite = "skip"
     eager = solver_over(torch.randn(20, 3))
     eager.nonfinite = "skip"

@@ -167,7 +167,7 @@ def test_every_momentum_recipe_takes_it_and_no_other(name):
 
 @pytest.mark.parametrize("name", ["scent", "output-memory"])
 def test_without_momentum_it_is_refused(name):
-    with pytest.raises(ValueError, match="nesterov needs momentum: give alpha too"):
+    with pytest.raises(ValueError, match="nesterov=True needs momentum: pass alpha too"):
         fcco.METHODS[name](nesterov=True)
 
 

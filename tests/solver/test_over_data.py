@@ -72,7 +72,7 @@ def test_a_refused_load_does_not_end_the_loop_under_way(tmp_path):
     for batch in loader:
         other.step(batch)
         steps += 1
-        with pytest.raises(fcco.CheckpointError, match=r"temperature 1\.0, this one has 0\.5"):
+        with pytest.raises(fcco.CheckpointError, match=r"temperature 1\.0, but this one has 0\.5"):
             fcco.load(tmp_path / "run.pt", solver=other, loader=loader)
         assert all(p.grad is not None for p in other.parameters)
     assert steps == 4

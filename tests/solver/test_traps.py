@@ -61,7 +61,7 @@ def test_freezing_and_unfreezing_are_refused_by_name(start):
     solver.step([0])
     before = [p.detach().clone() for p in objective.parameters()]
     objective.a.requires_grad_(not start)
-    with pytest.raises(ValueError, match="requires_grad has changed since the Solver was made, of a; make another"):
+    with pytest.raises(ValueError, match="requires_grad of a has changed since the Solver was created; create another"):
         solver.step([0])
     assert all(torch.equal(p, old) for p, old in zip(objective.parameters(), before, strict=True))
     objective.a.requires_grad_(start)
@@ -119,7 +119,7 @@ def test_two_functions_cannot_be_copied():
 
 def test_a_modules_parameters_alone_leave_its_buffers_out():
     net = nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1))
-    with pytest.warns(UserWarning, match="buffers of Sequential .* give parameters=module"):
+    with pytest.warns(UserWarning, match="buffers of Sequential .* pass parameters=module"):
         fcco.objective(lambda index, x: net(x), half_square, num_blocks=3, parameters=net.parameters())
     plain = nn.Linear(2, 1)
     fcco.objective(lambda index, x: plain(x), half_square, num_blocks=3, parameters=plain.parameters())
@@ -208,7 +208,7 @@ def test_single_point_forms_notice_parameters_that_forward_mode_cannot_see():
         method, optimizer = fcco.msvr_v1_sp(alpha=0.3, beta=0.3), torch.optim.SGD(objective.parameters(), lr=0.1)
         solver = fcco.Solver(objective, optimizer, method, radius=10.0)
         if hidden:
-            with pytest.warns(UserWarning, match="other than through the module's attributes"):
+            with pytest.warns(UserWarning, match="that are not attributes of the module"):
                 solver.step([0, 1])
         while solver.t < 6:
             solver.step([0, 1])

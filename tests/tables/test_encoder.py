@@ -207,9 +207,9 @@ def test_columns_are_found_by_name():
     encoder = TableEncoder().fit(table)
     wanted = encoder.transform(table)
     assert torch.equal(encoder.transform(table[table.columns[::-1]]), wanted)
-    with pytest.raises(TableError, match=r"the table lacks column 'town', which the training table has"):
+    with pytest.raises(TableError, match=r"the table lacks column 'town', which the training table had"):
         encoder.transform(table.drop(columns="town"))
-    with pytest.raises(TableError, match=r"the table has columns 'u', 'v', which the training table does not have"):
+    with pytest.raises(TableError, match=r"the table has columns 'u', 'v', which the training table did not have"):
         encoder.transform(table.assign(u=1, v=2))
     assert torch.equal(encoder.transform(table.assign(u=1), ignore_extra=True), wanted)
     with pytest.raises(TableError, match="X has 2 features, but TableEncoder is expecting 6 features"):
@@ -234,7 +234,7 @@ def test_another_kind_of_value_is_refused():
         (
             [[1.0], [1.0, 2.0]],
             ValueError,
-            "rows must have one length, got 1 values in row 0 and another number in row 1",
+            "rows must have the same length, got 1 values in row 0 and another number in row 1",
         ),
         ({"a": [1.0], "b": [1.0, 2.0]}, ValueError, "got 1 rows in 'a' and 2 in 'b'"),
         (np.zeros(3), ValueError, "Reshape your data"),
@@ -243,8 +243,8 @@ def test_another_kind_of_value_is_refused():
         ([], ValueError, "at least one row"),
         (np.ones((3, 2)), ValueError, r"no column of the table varies over its 3 sample\(s\)"),
         ("a", TypeError, "got str"),
-        (pandas.DataFrame([[1, 2], [3, 4]], columns=["y", "y"]), ValueError, "'y' is there twice"),
-        (pandas.DataFrame([[1, 2], [3, 4]], columns=[1, "1"]), ValueError, "'1' is there twice"),
+        (pandas.DataFrame([[1, 2], [3, 4]], columns=["y", "y"]), ValueError, "'y' occurs twice"),
+        (pandas.DataFrame([[1, 2], [3, 4]], columns=[1, "1"]), ValueError, "'1' occurs twice"),
     ],
 )
 def test_tables_that_are_refused(table, error, message):

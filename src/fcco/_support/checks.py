@@ -16,7 +16,7 @@ def number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, got {shown(value)} of type {type(value).__name__}")
     if isinstance(value, int) and abs(value) >= 2**63:  # torch has no larger ones, and would say so much later
-        raise ValueError(f"{name} must be below 2^63, or a float, got {value}")
+        raise ValueError(f"{name} must be a float or below 2^63, got {value}")
     if not math.isfinite(value):
         raise ValueError(f"{name} must be finite, got {value}")
     return float(value)
@@ -97,7 +97,7 @@ def same_kind(what: str, saved: Mapping[str, Any] | None, own: Mapping[str, Any]
     if differing:
         theirs = ", ".join(f"{name}={saved.get(name)!r}" for name in differing)
         mine = ", ".join(f"{name}={own[name]!r}" for name in differing)
-        raise ValueError(f"the state is of a {what} with {theirs}, this one has {mine}")
+        raise ValueError(f"the state is of a {what} with {theirs}, but this one has {mine}")
 
 
 def some(values: list[Any], limit: int = 8) -> str:

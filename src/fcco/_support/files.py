@@ -33,12 +33,12 @@ def replace_file(path: str | os.PathLike[str], write: Callable[[IO[bytes]], obje
     """
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"no folder {target.parent} to write {target.name} into")
+        raise FileNotFoundError(f"the folder {target.parent}, in which to write {target.name}, does not exist")
     if target.exists() and not target.is_file():
         kind = "device, a pipe or a socket"
         if target.is_dir():
             kind = "folder"
-        raise OSError(f"{target} is a {kind}, in whose place no file can be written")
+        raise OSError(f"{target} is a {kind}, which no file can replace")
     _remove_stale(target)
     aside = target.with_name(f"{target.name}.{secrets.token_hex(8)}{_SUFFIX}")
     try:

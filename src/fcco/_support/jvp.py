@@ -40,7 +40,7 @@ def by_forward_mode(
     if product is not None:
         return g, product.detach()
     if g.requires_grad:
-        raise ForwardModeMissing("inner reaches parameters other than through the module's attributes")
+        raise ForwardModeMissing("inner uses parameters that are not attributes of the module")
     return g, torch.zeros_like(g)
 
 

@@ -143,8 +143,9 @@ def check_step_flags(flags: list[float], step: int, failed: Exception | None) ->
     steps = gather_objects(step)
     listed = ", ".join(f"rank {rank} takes step {other}" for rank, other in enumerate(steps))
     raise RankError(
-        f"the ranks are not at the same step ({listed}): one of them has failed after its gradient was there, in the "
-        "optimizer's step perhaps; load a checkpoint on every rank"
+        f"the ranks are not at the same step ({listed}): one of them failed after its gradient was "
+        "exchanged, perhaps in the "
+        "optimizer's step; load a checkpoint on every rank"
     )
 
 

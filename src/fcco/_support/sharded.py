@@ -50,8 +50,9 @@ def check_meshes(objective: nn.Module, world: int) -> None:
     gathering = gathering_parts(objective)
     if objective in gathering:
         raise ValueError(
-            "fully_shard must be given the model inside the objective, got the objective itself: outer reads its "
-            "parameters outside of forward, where they are in parts"
+            "fully_shard must be applied to the model inside the objective, not to the objective itself: "
+            "outer reads its "
+            "parameters outside of forward, where they are sharded"
         )
     reshard(gathering)  # parameters that are still gathered would pass for whole ones
     reduced: set[int] = set()

@@ -47,7 +47,7 @@ def array_tensor(name: str, value: Any) -> Tensor | None:
         try:
             tensor = torch.as_tensor(array)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise TypeError(f"{name} must hold numbers that torch knows, got {array.dtype}") from error
+            raise TypeError(f"{name} must have a dtype that torch supports, got {array.dtype}") from error
     return tensor.to(_ODD.get(tensor.dtype, tensor.dtype))
 
 
@@ -128,7 +128,7 @@ def reals(name: str, value: Any, size: int, device: torch.device) -> Tensor:
     """Finite real numbers (N,)."""
     tensor = numbers_or_objects(name, value)
     if not isinstance(tensor, Tensor) or tensor.is_complex():
-        raise TypeError(f"{name} must hold numbers, got {type(value).__name__} of something else")
+        raise TypeError(f"{name} must hold numbers, got a {type(value).__name__} of something else")
     if tensor.shape != (size,):
         raise ValueError(f"{name} must have one number per example, shape ({size},), got {tuple(tensor.shape)}")
     wrong = (~torch.isfinite(tensor)).nonzero()[:, 0].tolist()
@@ -146,7 +146,7 @@ def weights(value: Any, size: int, device: torch.device) -> Tensor | None:
     if negative:
         raise ValueError(f"weight must be >= 0, got {weight[negative[0]].item()} in row {checks.some(negative)}")
     if not bool((weight > 0).any()):
-        raise ValueError("weight must be > 0 for some example, got none")
+        raise ValueError("weight must be > 0 for at least one example, got none")
     return weight
 
 

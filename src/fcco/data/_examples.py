@@ -23,9 +23,9 @@ class Examples(Structure):
     Args:
         x: see :class:`Structure`; two views or modalities: a tuple of tensors, or ``inputs=2`` with a data set.
         y: (N, ...) the class of each, where the objective needs it; None: nothing.
-        weight: (N,) how much each example counts; None: all alike. An example is never compared with itself, however
+        weight: (N,) how much each example counts. None: equally. An example is never compared with itself, however
             much it weighs (so here weight 2 is not quite two copies: those would be compared with each other).
-        inputs: how many leading parts of a data set's items make up x.
+        inputs: the number of leading parts of a data set's items that make up x.
 
     Attributes:
         y: (N, ...) or None; strings become class numbers.
@@ -88,8 +88,7 @@ class ExampleBlocks(ExampleBlocksBase):
         further, _ = self._further(share, samples)
         if share.size + further == 1 and share.owned > 1:
             raise ValueError(
-                f"blocks must be at least {2 * share.world} (2 per rank) where there are no further samples, got "
-                f"{share.world}"
+                f"blocks must be at least {2 * share.world} (2 per rank) if samples is 0, got {share.world}"
             )
 
     def batch_size_of(self, share: Share, samples: int) -> int:

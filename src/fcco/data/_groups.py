@@ -21,7 +21,7 @@ from fcco.data._structure import Structure
 
 @final
 class Groups(Structure):
-    """Examples in groups; blocks are groups (:class:`fcco.objectives.GroupDRO`).
+    """Examples in groups. Blocks are groups (:class:`fcco.objectives.GroupDRO`).
 
     Args:
         x: see :class:`Structure`.
@@ -29,10 +29,10 @@ class Groups(Structure):
             become 0 and 1; strings become class numbers.
         group: (N,) the group of each example: strings or integers. Integers that start at 0 are their own numbers,
             others are numbered in sorted order.
-        weight: (N,) how much each example counts within its group; None: all alike.
+        weight: (N,) how much each example counts within its group. None: equally.
         classes: what the values 0, 1, ... are called in y, as ``classes`` of other data says, so that both are read
             alike; empty: numbers stay as they are; None: as said of y.
-        inputs: how many leading parts of a data set's items make up x.
+        inputs: the number of leading parts of a data set's items that make up x.
 
     Attributes:
         group: (N,) as 0, 1, ...
@@ -60,7 +60,9 @@ class Groups(Structure):
         alone = (size == 1).nonzero()[:, 0].tolist()
         if alone:
             names = [self.group_names[place] for place in alone]
-            raise ValueError(f"every group must be in both parts, but group {checks.some(names)} has one example")
+            raise ValueError(
+                f"every group must have examples in both parts, but group {checks.some(names)} has only one"
+            )
         return torch.arange(self.num_examples), self.group
 
 
@@ -72,9 +74,9 @@ class Bags(Structure):
         x: of the instances; see :class:`Structure`.
         bag: (N,) the bag of each instance: the row of y, 0..m-1; with a dict for y, its keys.
         y: (m,) the label of each bag: two values, the larger positive; or a dict from bags to labels.
-        weight: (N,) how much each instance counts within its bag; None: all alike.
-        positive: the value of y that is positive; strings need it.
-        inputs: how many leading parts of a data set's items make up x.
+        weight: (N,) how much each instance counts within its bag. None: equally.
+        positive: the value of y that is positive. Needed for strings.
+        inputs: the number of leading parts of a data set's items that make up x.
 
     Attributes:
         bag: (N,) as 0, 1, ...
@@ -126,7 +128,7 @@ class Bags(Structure):
 def _bag_labels(y: Any, positive: Any, device: torch.device) -> Tensor:
     labels = labels_of("y", y, None, device, positive=positive)
     if labels.y.dim() != 1 or labels.classes is not None:
-        raise ValueError(f"y must be one label of two values per bag, got {labels.num_tasks} of them")
+        raise ValueError(f"y must be one label of two values per bag, got {labels.num_tasks} labels")
     missing = labels.y.isnan().nonzero()[:, 0].tolist()
     if missing:
         raise ValueError(f"y must be known for every bag, but is missing in row {checks.some(missing)}")

@@ -96,7 +96,7 @@ class TaskLists:
             raise ValueError(f"y must have positives and negatives, but {checks.some(reasons)}")
         if reasons:
             warnings.warn(
-                f"{checks.some(reasons)}: left out (the columns of the outputs keep their numbers)", stacklevel=4
+                f"{checks.some(reasons)}: left out (the other output columns keep their numbers)", stacklevel=4
             )
         used = kept.nonzero()[:, 0].to(data.device)
         return cls(lists.y, lists.positive, lists.negative, used)

@@ -86,7 +86,9 @@ def labels_of(
         Labels(y=tensor([1, 0, 2]), classes=('a', 'b', 'c'), columns=())
     """
     if positive is not None and classes is not None:
-        raise ValueError("positive and classes must not both be given: one says one task, the other one per class")
+        raise ValueError(
+            "positive and classes must not both be given: positive makes one task, classes makes one per class"
+        )
     given = numbers_or_objects(name, value)
     _check_rows(name, given, size)
     columns = tuple(str(column) for column in getattr(value, "columns", ()))
@@ -232,8 +234,8 @@ def _classes(name: str, numbers: Tensor) -> Labels:
     if int(values[0]) == 0 and int(values[-1]) >= _MOST_CLASSES:
         row = int(whole.argmax())
         raise ValueError(
-            f"{name} must hold classes below {_MOST_CLASSES} where they start at 0 (class c is column c), got "
-            f"{int(values[-1])} in row {row}: number them 0, 1, ... or name them by classes="
+            f"{name} must hold classes below {_MOST_CLASSES} if they start at 0 (class c is column c), got "
+            f"{int(values[-1])} in row {row}: number them 0, 1, ... or list them in classes="
         )
     if int(values[0]) == 0:  # as in torch's cross-entropy: class c is column c, whether or not it is seen
         return Labels(whole.masked_fill(missing, -1), tuple(range(int(values[-1]) + 1)))
@@ -264,7 +266,7 @@ def _text(name: str, given: list[Any], positive: Any, classes: Any, device: torc
     if classes is None and len(seen) <= 2:
         example = repr(seen[-1]) if seen else "..."
         raise ValueError(
-            f"{name} holds the strings {_quoted(seen)}: say which is positive by positive=..., as in "
+            f"{name} holds the strings {_quoted(seen)}: name the positive one by positive=..., as in "
             f"fcco.data.Points(x, y, positive={example})"
         )
     strange = [row for row, value in enumerate(given) if value is not None and value not in names]
@@ -286,7 +288,7 @@ def _text_targets(name: str, given: list[Any], positive: Any) -> Tensor:
 def _text_columns(name: str, rows: list[list[Any]], positive: Any) -> Tensor:
     """Targets (N, T) from rows with strings in them."""
     if positive is None:
-        raise ValueError(f"{name} holds strings: say which is positive by positive=...")
+        raise ValueError(f"{name} holds strings: name the positive one by positive=...")
     if not any(positive in row for row in rows):
         raise ValueError(f"positive must be one of the values of {name}, got {positive!r}")
     missing = torch.tensor([[value is None for value in row] for row in rows])

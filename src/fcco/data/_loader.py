@@ -68,7 +68,7 @@ class Loader(EpochLoader):
         large: tuple[int, int] | None = None,
     ) -> None:
         if not isinstance(structure, Blocks):
-            raise TypeError(f"structure must be the Blocks of an objective, got {type(structure).__name__}")
+            raise TypeError(f"structure must be the blocks of an objective, got {type(structure).__name__}")
         blocks = checks.positive_int("blocks", blocks)
         samples = checks.whole("samples", samples)
         self.num_blocks = structure.num_blocks

@@ -18,7 +18,7 @@ from fcco.data._share import Share
 
 @final
 class Points(Labelled):
-    """Examples with one label or many; blocks are the examples of a class, or (task, example) pairs.
+    """Examples with one label or several. Blocks are the examples of a class, or (task, example) pairs.
 
     For :class:`fcco.objectives.PartialAUC`, ``AveragePrecision`` and ``PNormPush``.
 
@@ -26,11 +26,11 @@ class Points(Labelled):
         x: see :class:`Structure`.
         y: (N,): two values, the larger positive, NaN where missing; three or more integers or strings: classes, one
             task per class (one-vs-rest); or (N, T), a column of two values per task.
-        weight: (N,) how much each example counts; None: all alike.
-        positive: the value of y that is positive; strings need it.
-        classes: the classes in the order of the model's columns; None: integers that start at 0 are their own column
+        weight: (N,) how much each example counts. None: equally.
+        positive: the value of y that is positive. Needed for strings.
+        classes: the classes in the order of the model's columns. None: integers that start at 0 are their own column
             numbers, others are numbered in sorted order.
-        inputs: how many leading parts of a data set's items make up x.
+        inputs: the number of leading parts of a data set's items that make up x.
 
     Example:
         >>> data = Points(torch.randn(4, 3), ["ham", "spam", "ham", None], positive="spam")

@@ -19,18 +19,18 @@ from fcco.data._structure import Structure
 
 @final
 class Queries(Structure):
-    """Items of queries, with their relevance; blocks are (query, item) pairs (:class:`fcco.objectives.NDCG`, ListNet).
+    """Items of queries, with their relevance. Blocks are (query, item) pairs (:class:`fcco.objectives.NDCG`, ListNet).
 
     Args:
         x: of the items; see :class:`Structure`.
         query: (N,) the query of each item: integers or strings, in any order.
         relevance: (N,) finite numbers.
-        weight: (N,) how much each item counts; None: all alike.
-        inputs: how many leading parts of a data set's items make up x.
+        weight: (N,) how much each item counts. None: equally.
+        inputs: the number of leading parts of a data set's items that make up x.
 
     Attributes:
         query: (N,) the query of each item as 0, 1, ...
-        query_names: what each query was called.
+        query_names: the name of each query as given.
         relevance: (N,).
 
     Example:
@@ -74,7 +74,7 @@ def check_whole(unit: Tensor, rows: Tensor, names: tuple[Any, ...], kind: str, w
     if cut:
         first = cut[0]
         raise ValueError(
-            f"ids must not cut a {kind} in two, but hold {int(inside[first])} of the {int(size[first])} {what} of "
+            f"ids must not split a {kind}, but hold {int(inside[first])} of the {int(size[first])} {what} of "
             f"{kind} {names[first]!r}"
         )
 
@@ -116,7 +116,7 @@ class QueryBlocks(SlotBlocks):
         self.block_item = self.block_example
         self.num_blocks = int(self.block_item.shape[0])
         if self.num_blocks == 0:
-            raise ValueError("relevance must be > 0 for some item, got none")
+            raise ValueError("relevance must be > 0 for at least one item, got none")
         self.block_query = data.query[self.block_item]
         used = self.block_query.unique()  # a query without relevant items has no blocks
         self.num_queries = int(used.shape[0])

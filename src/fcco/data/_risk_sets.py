@@ -18,14 +18,14 @@ from fcco.data._structure import Structure
 
 @final
 class RiskSets(Structure):
-    """Subjects with the time of their event, or when they were last seen; blocks are events (``fcco.objectives.Cox``).
+    """Subjects with the time of their event, or when they were last seen. Blocks are events (``fcco.objectives.Cox``).
 
     Args:
         x: of the subjects; see :class:`Structure`.
         time: (N,) finite numbers.
         event: (N,) 0/1 or bool: whether the event was observed (0: censored).
-        weight: (N,) how much each subject counts; None: all alike.
-        inputs: how many leading parts of a data set's items make up x.
+        weight: (N,) how much each subject counts. None: equally.
+        inputs: the number of leading parts of a data set's items that make up x.
 
     Attributes:
         time: (N,).
@@ -82,7 +82,7 @@ class RiskBlocks(ExampleBlocksBase):
         block_item: (m,) the subject of each event, in the order of the data.
         moment: (N,) the rank of each time, ties alike: no later change of dtype makes two times equal.
         order: the subjects by falling time: a risk set is a beginning of this; those of weight 0 are not in it.
-        risk_size: (m,) how many subjects are at risk.
+        risk_size: (m,) the number of subjects at risk.
         risk_weight: (m,) float64, what their weights add up to.
     """
 
@@ -96,7 +96,7 @@ class RiskBlocks(ExampleBlocksBase):
         self.block_item = self.block_example
         self.num_blocks = int(self.block_item.shape[0])
         if self.num_blocks == 0:
-            raise ValueError("event must be 1 for some subject, got none")
+            raise ValueError("event must be 1 for at least one subject, got none")
         # By falling time a risk set is a beginning of the order, and its weight a cumulative sum.
         order = self.moment.sort(descending=True, stable=True).indices
         self.order = order[alive[order]]

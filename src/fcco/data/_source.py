@@ -62,7 +62,7 @@ def source_of(x: Any, *, inputs: int = 1) -> Source:
     if tensors is not None:
         return TensorSource(tensors)
     if hasattr(x, "tocsc"):
-        raise TypeError("x must be dense, got a sparse matrix: give x.toarray(), or use fcco.sklearn")
+        raise TypeError("x must be dense, got a sparse matrix: pass x.toarray(), or use fcco.sklearn")
     if isinstance(x, IterableDataset) or not (hasattr(x, "__getitem__") and hasattr(x, "__len__")):
         raise TypeError(f"x must be tensors, arrays or a map-style data set, got {type(x).__name__}")
     return DatasetSource(x, inputs)
@@ -81,7 +81,7 @@ def _tensor(x: Any) -> Tensor | None:
     """A tensor from a tensor or an array; None: x is something else."""
     if isinstance(x, Tensor):
         if x.layout != torch.strided:
-            raise TypeError(f"x must be dense, got {x.layout}: give x.to_dense()")
+            raise TypeError(f"x must be dense, got {x.layout}: pass x.to_dense()")
         return x.detach()
     if is_array(x):
         return _array("x", x)
@@ -148,7 +148,7 @@ class TensorSource(Source):
     def __init__(self, x: Any, rows: Tensor | None = None) -> None:
         parts = _flat(x)
         if not parts or any(part.dim() == 0 for part in parts):
-            raise ValueError("x must hold tensors of shape (N, ...), got a scalar or nothing")
+            raise ValueError("x must hold tensors of shape (N, ...), got a scalar or no tensor")
         if len({(part.shape[0], part.device) for part in parts}) > 1:
             got = ", ".join(f"{part.shape[0]} on {part.device}" for part in parts)
             raise ValueError(f"x must hold tensors of one length on one device, got {got}")
@@ -161,7 +161,7 @@ class TensorSource(Source):
 
     def reader(self, num_workers: int = 0, *, pin_memory: bool = False) -> Reader:
         if num_workers:
-            raise ValueError(f"num_workers must be 0 for tensors (they are indexed in place), got {num_workers}")
+            raise ValueError(f"num_workers must be 0 for tensors, which are indexed in place, got {num_workers}")
         return _TensorReader(self)
 
     def seed(self, generator: torch.Generator) -> int:

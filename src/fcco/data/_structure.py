@@ -76,7 +76,7 @@ class Structure(ABC):
         """
         rows = self._positions("ids", ids)
         if rows.unique().numel() != rows.numel():
-            raise ValueError("ids must be distinct positions, got some of them twice")
+            raise ValueError("ids must be distinct positions, got duplicates")
         return self._taken(rows)
 
     def split(self, fraction: float, *, seed: int = 0) -> tuple[Self, Self]:
@@ -98,7 +98,7 @@ class Structure(ABC):
         chosen = first[unit.cpu()]  # (N,)
         parts = [chosen.nonzero()[:, 0], (~chosen).nonzero()[:, 0]]
         if not all(part.numel() for part in parts):
-            raise ValueError(f"fraction={fraction} leaves one part without examples, of {self.num_examples}")
+            raise ValueError(f"fraction={fraction} leaves one part without examples, out of {self.num_examples}")
         return self._taken(parts[0].to(self.device)), self._taken(parts[1].to(self.device))
 
     def to(self, device: torch.device | str) -> Self:

@@ -19,17 +19,17 @@ from fcco.data._share import Share, is_owned_here
 
 @final
 class Tasks(Labelled):
-    """Examples with a label per task; blocks are tasks (:class:`fcco.objectives.MultiTaskAUC`).
+    """Examples with one label per task. Blocks are tasks (:class:`fcco.objectives.MultiTaskAUC`).
 
     Args:
         x: see :class:`Structure`.
-        y: (N, T), a column per task: two values each, the larger positive, NaN where missing; or (N,): two values, one
+        y: (N, T), one column of two values per task, the larger one positive, NaN if missing; or (N,): two values, one
             task; three or more integers or strings: classes, one task per class (one-vs-rest).
-        weight: (N,) how much each example counts; None: all alike.
-        positive: the value of y that is positive; strings need it.
-        classes: the classes in the order of the model's columns; None: integers that start at 0 are their own column
+        weight: (N,) how much each example counts. None: equally.
+        positive: the value of y that is positive. Needed for strings.
+        classes: the classes in the order of the model's columns. None: integers that start at 0 are their own column
             numbers, others are numbered in sorted order.
-        inputs: how many leading parts of a data set's items make up x.
+        inputs: the number of leading parts of a data set's items that make up x.
 
     Example:
         >>> data = Tasks(torch.randn(4, 3), torch.tensor([[1, -1], [0, 1], [1, 1], [0, -1]]))

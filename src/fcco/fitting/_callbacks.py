@@ -10,13 +10,13 @@ from typing import Any, final
 @final
 @dataclass(frozen=True)
 class Progress:
-    """How far a fit is, after a look at the validation part.
+    """The progress of a fit, after an evaluation on the validation data.
 
     Args:
-        trial: which trial was looked at.
+        trial: the trial that was evaluated.
         setting: its setting, on one line.
-        examples: how many went through the network so far, over all trials.
-        total: how many there will be at most.
+        examples: the number that went through the network so far, over all trials.
+        total: the largest number that there will be.
         value: the metric of this trial now.
         best: the best value so far, of any trial.
         loss: the mean estimate of the trial's objective since its last check.
@@ -70,7 +70,7 @@ class TensorBoard:
     """Writes every check as TensorBoard events.
 
     Args:
-        folder: where; one sub-folder per trial.
+        folder: where to write, with one sub-folder per trial.
 
     Example:
         >>> fcco.fit(model, (x, y), callbacks=[fcco.fitting.TensorBoard("runs")])  # doctest: +SKIP

@@ -52,15 +52,15 @@ def parts_of(data: Any, validation: Any, goal: Goal, seed: int) -> tuple[Structu
     if isinstance(validation, (int, float)) and not isinstance(validation, bool):
         share = float(validation)
         if not 0.0 < share < 1.0:
-            raise ValueError(f"validation must be a share in (0, 1), data, or None, got {validation}")
+            raise ValueError(f"validation must be a share in (0, 1), data or None, got {validation}")
         try:
             first, second = whole.split(share, seed=seed)
         except ValueError as error:
-            raise ValueError(f"validation={validation} cannot be set aside of {_counted(whole)}: {error}") from error
+            raise ValueError(f"validation={validation} cannot be split off from {_counted(whole)}: {error}") from error
         _check_parts(second, first)
         return second, first
     if isinstance(validation, (bool, str)):
-        raise TypeError(f"validation must be a share in (0, 1), data, or None, got {validation!r}")
+        raise TypeError(f"validation must be a share in (0, 1), data or None, got {validation!r}")
     valid = as_structure(validation, goal, Reading.of(whole))
     _check_parts(whole, valid)
     return whole, valid
@@ -109,7 +109,7 @@ def _check_labels(theirs_read: Reading, like: Reading) -> None:
     for what, theirs, ours in pairs:
         if theirs and ours and theirs != ours:
             raise ValueError(
-                f"the {what} must be those of the training data, in their order, {checks.some(list(ours))}, got "
+                f"the {what} must equal those of the training data, in the same order, {checks.some(list(ours))}, got "
                 f"{checks.some(list(theirs))}"
             )
 
@@ -167,7 +167,7 @@ def check_finite(source: Source) -> None:
             if len(place) > 1:
                 where += f", column {', '.join(str(number) for number in place[1:])}"
             raise ValueError(
-                f"x must be finite, got {value} in {where}; fcco.tables and fcco.sklearn fill missing values in"
+                f"x must be finite, got {value} in {where}; fcco.tables and fcco.sklearn can fill in missing values"
             )
         return part
 
@@ -178,18 +178,20 @@ def _check_parts(train: Structure, valid: Structure) -> None:
     """Refuse parts on which no metric can be taken, or nothing learned."""
     for name, part in (("training", train), ("validation", valid)):
         if isinstance(part, RiskSets) and not bool(part.event.any()):
-            raise ValueError(f"event must be 1 for some subject of the {name} part, got none of {part.num_examples}")
+            raise ValueError(
+                f"event must be 1 for at least one subject of the {name} part, got none of {part.num_examples}"
+            )
     if not isinstance(train, Points) or not isinstance(valid, Points):
         return
     if train.num_tasks != valid.num_tasks:
         raise ValueError(
-            f"validation must have the labels of the training data, {train.num_tasks}, got {valid.num_tasks}"
+            f"validation must have as many labels as the training data, {train.num_tasks}, got {valid.num_tasks}"
         )
     for name, part in (("training", train), ("validation", valid)):
         if not bool(_has_both(part).any()):
             raise ValueError(
-                f"the {name} part must have positives and negatives of some label; it has {part.num_examples} "
-                "examples: give more data, or train without a validation part"
+                f"the {name} part must have positives and negatives of at least one label; it has {part.num_examples} "
+                "examples: pass more data, or train with validation=None"
             )
 
 

@@ -50,38 +50,38 @@ def fit(
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> FitResult:
-    """Train a network for a ranking metric: you name the metric, everything else is chosen.
+    """Train a network for a ranking metric. You name the metric; everything else is chosen.
 
-    A plain loss is trained first, then ranking objectives with the output memory. Settings are compared on a validation
-    part, and most are dropped early. The average of the ranking models is returned, unless a single trial, the plain
-    ones among them, is clearly better there. The recipe is :class:`fcco.fitting.Recipe`.
+    A plain loss is trained first, then ranking objectives with the output memory. Settings are compared on validation
+    data, and most are dropped early. The average of the ranking models is returned, unless a single trial, the plain
+    ones included, is clearly better there. The recipe is :class:`fcco.fitting.Recipe`.
 
     Args:
-        model: any network; it is not changed. It must give one score per example, (K,) or (K, 1), or (K, T) for T
-            labels or classes. It starts with the weights that it has.
+        model: any network. It is not changed. It must return one score per example, (K,) or (K, 1), or (K, T) for T
+            labels or classes. Training starts from its weights.
         data: (x, y), or data of :mod:`fcco.data`: Points for the AUCs and average precision, Queries for "ndcg",
             RiskSets for "concordance", Groups for "worst_group".
-        metric: roc_auc, average_precision, partial_auc, two_way_partial_auc, ndcg, concordance or worst_group; with
-            several labels or classes its mean over them.
-        validation: the share of the data that settings are chosen on, which is not trained on; or other data in the
-            same form; or None: nothing is chosen, and the recipe's first settings are trained, the plain one for
+        metric: roc_auc, average_precision, partial_auc, two_way_partial_auc, ndcg, concordance or worst_group. With
+            several labels or classes it is the mean over them.
+        validation: the share of the data to hold out for choosing settings; or other data in the
+            same form. None: nothing is chosen, and the recipe's first settings are trained, the plain one for
             one run and the ranking one for half of one.
         max_fpr: the highest false-positive rate that partial AUCs count, in (0, 1).
         min_tpr: the lowest true-positive rate that the two-way partial AUC counts, in (0, 1).
-        k: how far down the list NDCG looks.
+        k: the number of items at the top of the list that NDCG counts.
         epochs: passes over the data in one run; the whole search has about six of them. None: 20, but at least
             100,000 and at most 2,000,000 examples.
-        batch_size: examples per step; None: about a tenth of the data, a power of two from 64 to 256.
-        backbone: a part of the model that comes pretrained; None: there is none.
-        backbone_lr: the factor on the learning rate in that part.
-        recipe: settings and lengths of your own in place of the usual ones.
-        seed: of the split, of all draws and of dropout.
-        device: where to train; "auto": on CUDA where it is available, else where the model is.
+        batch_size: examples per step. None: about a tenth of the data, a power of two from 64 to 256.
+        backbone: a pretrained part of the model, if there is one.
+        backbone_lr: factor of the learning rate in that part.
+        recipe: your own settings and lengths in place of the default ones.
+        seed: seed of the split, of all draws and of dropout.
+        device: where to train. "auto": on CUDA if it is available, otherwise where the model is.
         precision: "bf16" runs the network under autocast.
         num_workers: processes that fetch from a data set.
-        callbacks: called with a :class:`fcco.fitting.Progress` after each check; one that returns True ends the fit.
-        progress: show a bar, where tqdm is installed.
-        checkpoint: a file: the fit resumes from it where it exists, and is saved to it on the way and at Ctrl-C.
+        callbacks: functions called with a :class:`fcco.fitting.Progress` after each check. Returning True ends the fit.
+        progress: show a progress bar, if tqdm is installed.
+        checkpoint: a file. The fit resumes from it if it exists, and saves to it along the way and on Ctrl-C.
 
     Returns:
         The model with its history, its metrics and what was chosen.
@@ -165,7 +165,7 @@ def _checked_seed(seed: int) -> int:
 
 def _checked_callbacks(callbacks: Iterable[Callback]) -> list[Callback]:
     if callable(callbacks):
-        raise TypeError("callbacks must be a list of functions, got one function: put it in brackets")
+        raise TypeError("callbacks must be a list of functions, got a single function: put it in a list")
     told = list(callbacks)
     for callback in told:
         if not callable(callback):
@@ -181,7 +181,7 @@ def _checked_path(checkpoint: str | os.PathLike[str] | None) -> Path | None:
     if path.is_dir():
         raise ValueError(f"checkpoint must be a file, but {path} is a folder")
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"checkpoint must lie in a folder that exists, but {path.parent} does not")
+        raise FileNotFoundError(f"checkpoint must be in an existing folder, but {path.parent} does not exist")
     return path
 
 
@@ -198,7 +198,9 @@ def _device(wanted: torch.device | str, model: nn.Module) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"device must be one that torch can use here, got {str(wanted)!r}: {reason:.200}") from error
+        raise ValueError(
+            f"device must be one that torch can use on this machine, got {str(wanted)!r}: {reason:.200}"
+        ) from error
     return device
 
 
@@ -210,7 +212,8 @@ def _check_trainable(model: nn.Module) -> None:
     for name, parameter in trained:
         if parameter.dtype == torch.float16:
             raise ValueError(
-                f"model must not have float16 parameters, in which training overflows, got {name}: give model.float(), "
+                f"model must not have float16 parameters, because training overflows in them, got {name}: pass "
+                "model.float(), "
                 'and precision="bf16" for speed'
             )
 
@@ -222,8 +225,8 @@ def _check_ending(model: nn.Module) -> None:
         last = last[-1]
     if isinstance(last, nn.Sigmoid | nn.Softmax | nn.LogSigmoid | nn.LogSoftmax):
         raise ValueError(
-            "model must give scores as they leave its last linear layer, got one that ends in "
-            f"{type(last).__name__}: leave that out"
+            "model must return the scores of its last linear layer, got one that ends in "
+            f"{type(last).__name__}: remove that layer"
         )
 
 
@@ -258,7 +261,7 @@ def _backbone_names(model: nn.Module, backbone: nn.Module | None) -> frozenset[s
     inside = {id(parameter) for parameter in backbone.parameters()}
     names = frozenset(name for name, parameter in model.named_parameters() if id(parameter) in inside)
     if len(names) < len(inside) or not names:
-        raise ValueError("backbone must be a part of model: some of its parameters are not the model's")
+        raise ValueError("backbone must be a part of model, but some of its parameters are not parameters of model")
     return names
 
 

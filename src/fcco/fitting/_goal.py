@@ -230,7 +230,7 @@ class Goal:
             columns = columns.unsqueeze(1)
         if columns.shape[1] != data.num_tasks:
             raise ValueError(
-                f"scores must have a column per label or class, {data.num_tasks} of them, got {columns.shape[1]}"
+                f"scores must have {data.num_tasks} columns, one per label or class, got {columns.shape[1]}"
             )
         weight = _weighed(counts, data)
         y = data.y.cpu()

@@ -1,31 +1,31 @@
 """The recipe: every choice that ``fcco.fit`` makes for its user, in one place.
 
-1. A plain loss first, from the weights that the model came with. A few learning rates and decays start; those that do
-   worse on the validation part are dropped early (successive halving), the others go on where they were. Some decay as
-   AdamW does, some as Adam does with its decay inside the normalised gradient. The second drops inputs that tell
-   nothing, which is worth most where there are hundreds of rare 0/1 columns; pair losses then go on with that kind.
-   Scales and shifts of norm layers do not decay, as is usual.
-2. The best of them, at its best moment, is where ranking objectives start: a few that press on the top of the list in
-   different ways, minimised by the output memory.
-3. Along every run the weights are averaged, and the average is what is judged. At the end the averages of all ranking
-   trials are averaged once more: they began at one point, so they lie in one valley.
-4. That average is returned, unless the validation part says that a single trial, or the plain model, is better by more
-   than a standard error. Choosing the very best of many on a few validation positives would choose luck.
+1. A plain loss comes first, from the weights that the model came with. A few learning rates and decays start. Those
+   that do worse on the validation data are dropped early (successive halving), and the others continue where they
+   were. Some use AdamW's decay, some Adam's, which is inside the normalised gradient. The second drops uninformative
+   inputs, which helps most with hundreds of rare 0/1 columns; pair losses then keep that kind of decay. Scales and
+   shifts of norm layers do not decay, as usual.
+2. Ranking objectives start from the best of these models, at its best moment. They are a few that stress the top of the
+   list in different ways, and the output memory minimises them.
+3. The weights are averaged along every run, and the average is what is evaluated. At the end, the averages of all
+   ranking trials are averaged once more; they started from one point, so they lie in one valley.
+4. That average is returned, unless the validation data say that a single trial, or the plain model, is better by more
+   than a standard error. The very best of many candidates on a few validation positives would often be best by luck.
 
 A *run* is :meth:`Recipe.run_length` examples. All trials together show the network about six of them
 (:meth:`Recipe.total_runs`), half as many as a search over 12 settings of a plain loss would.
 
-A convolutional network (:func:`recipe_for`) spends these six otherwise: it goes on getting better long after a network
+A convolutional network (:func:`recipe_for`) spends these six runs differently. It keeps improving long after a network
 on a table has begun to overfit, so the plain trials are thinned out sooner, and the best of them is trained for two and
-a half runs. Nothing is stopped for want of patience there, since the validation part may have few positives.
+a half runs. No trial is stopped for want of patience there, since the validation data may have few positives.
 
-Where the numbers come from: they were chosen on a9a (500 positives of 23,000 rows), yeast and emotions alone, with an
-MLP of two layers; Adam's own decay on generated tables of 300 rare 0/1 columns, on the whole of a9a and on the digits
-of the demo besides, whose pixels in [0, 1] want the largest learning rate. What convolutional networks get was chosen
-on CIFAR-10 with 2 % positives: there a ResNet18's plain loss had a test AP of 0.71 after 20 passes over the data and
-0.76 after 60 with a learning rate of 1e-3, and 0.59 and 0.62 with 3e-3 (results/arena/image-lengths.jsonl). Margins are
-large since scores after a plain loss are logits, and spread over about ten: a margin of 1 would leave most pairs
-without a gradient, and overfits the few that are left.
+Where the numbers come from: they were chosen only on a9a (500 positives of 23,000 rows), yeast and emotions, with an
+MLP of two layers. Adam's own decay was chosen on generated tables of 300 rare 0/1 columns, on the whole of a9a, and on
+the digits of the demo, whose pixels in [0, 1] need the largest learning rate. The lengths for convolutional networks
+were chosen on CIFAR-10 with 2 % positives. There the plain loss of a ResNet18 with a learning rate of 1e-3 had a test
+AP of 0.71 after 20 passes over the data and 0.76 after 60; with 3e-3 it had 0.59 and 0.62
+(results/arena/image-lengths.jsonl). Margins are large because scores after a plain loss are logits that spread over
+about ten. A margin of 1 would leave most pairs without a gradient and overfit the few that are left.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Setting:
         objective: "plain", or the ranking objective by its name in :mod:`fcco.objectives`.
         lr: AdamW's learning rate.
         weight_decay: AdamW's, decoupled: a step shrinks weights by lr times this.
-        margin: of the pair loss; None: the objective has none.
-        hardness: margin^2 / temperature of PartialAUC: a small one minds all negatives alike, a large one the hardest.
+        margin: margin of the pair loss. None: the objective has none.
+        hardness: margin^2 / temperature of PartialAUC. A small one counts all negatives alike, a large one the hardest.
         positive_hardness: the same for the positives of its two-way form; None: one-way.
-        p: of PNormPush: 1 is the AUC, a large one minds the highest negatives.
-        strength: of GroupDRO's penalty; None: the objective has none.
-        l2: Adam's decay, added to the gradient before that is normalised, in place of AdamW's: a weight of which the
-            loss hardly speaks shrinks by up to lr per step, so columns without a say drop out; None: AdamW's.
+        p: power of PNormPush. 1 is the AUC, a large one stresses the highest negatives.
+        strength: strength of GroupDRO's penalty. None: the objective has none.
+        l2: Adam's decay, added to the gradient before that is normalised, in place of AdamW's. A weight that hardly
+            affects the loss shrinks by up to lr per step, so uninformative columns drop out. None: AdamW's.
     """
 
     objective: str
@@ -83,7 +83,7 @@ class Setting:
 
 
 class LabelCounts(NamedTuple):
-    """What the recipe wants to know of the labels.
+    """What the recipe needs to know about the labels.
 
     Args:
         pairs: of a positive and a negative, over all labels; 0 for data without labels.
@@ -100,8 +100,8 @@ class Rung:
     """One step of the halving.
 
     Args:
-        length: how long trials are trained, in runs.
-        keep: how many of the best go on.
+        length: the length of the trials, in runs.
+        keep: how many of the best continue.
     """
 
     length: float
@@ -115,16 +115,16 @@ class Recipe:
 
     Args:
         epochs: passes over the data in one run.
-        least_examples: a run has at least this many examples, however small the data.
-        most_examples: and at most this many, however large they are; None: as many as the epochs have.
+        least_examples: the smallest number of examples in a run, however small the data.
+        most_examples: the largest number, however large the data. None: as many as the epochs have.
         checks: validations per run.
         patience: a trial whose best check is this many checks old is stopped.
-        plain: the plain loss's settings; None: :meth:`plain_settings`.
+        plain: settings of the plain loss. None: :meth:`plain_settings`.
         plain_rungs: how they are halved.
-        ranking: the ranking settings; None: by the metric, :meth:`ranking_settings`.
-        ranking_length: how long each of them is trained, in runs.
+        ranking: the ranking settings. None: by the metric, :meth:`ranking_settings`.
+        ranking_length: the length of each of them, in runs.
         average_share: the average of the weights reaches back over about this share of a run.
-        most_pairs: beyond so many pairs of a positive and a negative, objectives whose cost grows with them are left
+        most_pairs: beyond this many pairs of a positive and a negative, objectives whose cost grows with them are left
             out.
     """
 

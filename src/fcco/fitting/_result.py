@@ -38,21 +38,21 @@ class FitResult:
     Attributes:
         model: the chosen network, in evaluation mode.
         metric: what it was chosen by, in words.
-        value: the metric on the validation part; NaN: there was none.
-        interval: its 95 % bootstrap interval, without allowance for the choice of the model on the same data.
-        plain_value: the same of the best plain-loss model, which was among the candidates.
+        value: the metric on the validation data; NaN if there were none.
+        interval: its 95 % bootstrap interval, not corrected for choosing the model on the same data.
+        plain_value: the metric of the best plain-loss model, which was among the candidates.
         chosen: the name of what was chosen.
-        setting: what it was trained with, on one line.
-        trials: a row per trial: name, setting, examples, value, whether it was chosen.
-        history: a row per validation: trial, examples, value, loss.
-        examples: how many went through the network in training, over all trials; with BatchNorm also those that renewed
-            its statistics for averaged weights.
-        validation: the validation part.
+        setting: its setting, on one line.
+        trials: one row per trial: name, setting, examples, value, whether it was chosen.
+        history: one row per validation: trial, examples, value, loss.
+        examples: the number that went through the network in training, over all trials; with BatchNorm also
+            those that renewed its statistics for averaged weights.
+        validation: the validation data.
         calibration: from scores to probabilities, after :meth:`calibrate`.
-        precision: what the network runs in: "fp32" or "bf16".
+        precision: the precision of the network, "fp32" or "bf16".
         goal: the metric, as :class:`Goal`.
         plain_weights: weights of the best plain-loss model.
-        labels: how the training labels were read; :meth:`evaluate` and :meth:`calibrate` read others alike.
+        labels: how the training labels were read; :meth:`evaluate` and :meth:`calibrate` read others in the same way.
     """
 
     model: nn.Module = field(repr=False)
@@ -78,7 +78,7 @@ class FitResult:
         return self.labels.classes or None
 
     def predict(self, x: Any, *, num_workers: int = 0) -> Tensor:
-        """Scores of new examples, (N,) or (N, T): the higher, the more likely positive (relevant, early).
+        """Score new examples, (N,) or (N, T). Higher means more likely positive (or more relevant, or earlier).
 
         Args:
             x: as in training: tensors, arrays, a tuple or a dict of them, or a data set. NaN is refused, as there.
@@ -94,21 +94,21 @@ class FitResult:
         return outputs
 
     def calibrate(self, method: Literal["isotonic", "platt"] = "isotonic", *, data: Any = None) -> FitResult:
-        """Learn on the validation part how scores become probabilities; :meth:`predict_proba` gives them.
+        """Learn on the validation data how scores become probabilities, for :meth:`predict_proba`.
 
         Args:
-            method: "isotonic" (any growing function; wants a few hundred positives), or "platt" (a sigmoid).
-            data: (x, y) or Points to learn from; None: the validation part.
+            method: "isotonic" (any increasing function; needs a few hundred positives), or "platt" (a sigmoid).
+            data: (x, y) or Points to learn from. None: the validation data.
         """
         labelled = self.validation
         if data is not None:
             labelled = as_structure(data, Goal("roc_auc"), self.labels)
         if not isinstance(labelled, Points):
-            raise ValueError("there are no labels to calibrate on: give data=(x, y)")
+            raise ValueError("there are no labels to calibrate on: pass data=(x, y)")
         outputs = self._scored(labelled)
         found = calibrated(outputs, labelled, method)
         if all(label is None for label in found.labels):
-            raise ValueError("data must have positives and negatives of some label to calibrate on")
+            raise ValueError("data must have positives and negatives of at least one label to calibrate on")
         self.calibration = found
         return self
 
@@ -124,11 +124,11 @@ class FitResult:
         return self.calibration(self.predict(x, num_workers=num_workers))
 
     def evaluate(self, data: Any, *, seed: int = 0) -> tuple[float, tuple[float, float]]:
-        """The metric on other data, with its 95 % bootstrap interval.
+        """Return the metric on other data, with its 95 % bootstrap interval.
 
         Args:
-            data: in the form that ``fit`` took.
-            seed: of the bootstrap.
+            data: the data, in the form that ``fit`` took.
+            seed: seed of the bootstrap.
         """
         if self.goal is None:
             raise RuntimeError("this result does not know its metric")
@@ -152,7 +152,7 @@ class FitResult:
         return model
 
     def summary(self) -> str:
-        """What was tried, and what was chosen, as a table."""
+        """Return a table of what was tried and what was chosen."""
         lines = [f"{'trial':<12} {'examples':>10} {self.metric:>20}  setting"]
         for row in self.trials:
             mark = ""
@@ -179,7 +179,7 @@ class FitResult:
         """Write the weights (safetensors) and a description (JSON) into a folder.
 
         Args:
-            folder: made where it is missing.
+            folder: where to write. It is created if it does not exist.
             more: further plain values for the description.
         """
         from safetensors.torch import save_file
@@ -230,8 +230,8 @@ class FitResult:
         """Write the network for use without fcco: ONNX (``.onnx``) or torch.export (``.pt2``).
 
         Args:
-            path: its ending says which.
-            example: a few rows of x; the number of rows stays free.
+            path: the file. Its ending chooses the format.
+            example: a few rows of x. The number of rows stays free.
         """
         target = Path(path)
         if target.suffix not in (".onnx", ".pt2"):
@@ -259,11 +259,11 @@ class FitResult:
 
 
 def load_result(folder: str | os.PathLike[str], model: nn.Module) -> FitResult:
-    """Read what :meth:`FitResult.save` wrote; nothing in the files is executed.
+    """Read what :meth:`FitResult.save` wrote, without executing anything in the files.
 
     Args:
-        folder: where it is.
-        model: a network of the same architecture; its weights are replaced.
+        folder: the folder.
+        model: a network of the same architecture. Its weights are replaced.
     """
     from safetensors.torch import load_file
 

@@ -276,7 +276,9 @@ class Search:
         theirs = state["identity"]
         for name, mine in self._identity.items():
             if theirs.get(name) != mine:
-                raise CheckpointError(f"it is of another fit: its {name} is {theirs.get(name)!r}, here it is {mine!r}")
+                raise CheckpointError(
+                    f"it belongs to another fit: its {name} is {theirs.get(name)!r}, but here it is {mine!r}"
+                )
         self._saved = dict(state["trials"])
 
 

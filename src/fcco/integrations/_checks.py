@@ -17,11 +17,13 @@ def check_solver(solver: Any, model: nn.Module) -> None:
         raise TypeError(f"solver must be a fcco.Solver, got {type(solver).__name__}")
     known = {id(p) for p in model.parameters()}
     if any(id(p) not in known for p in solver.parameters):
-        raise ValueError("the solver trains parameters that the model does not have: make the objective a part of it")
+        raise ValueError(
+            "the solver trains parameters that the model does not have: make the objective an attribute of the model"
+        )
     if solver.parameters[0].device != solver.device:
         raise ValueError(
-            f"the solver was made on {solver.device}, the objective is on {solver.parameters[0].device}: "
-            "move the objective first, then make the Solver"
+            f"the solver was created on {solver.device}, but the objective is on {solver.parameters[0].device}: "
+            "move the objective first, then create the Solver"
         )
 
 
@@ -32,7 +34,7 @@ def check_loader(loader: Any) -> None:
     if not hasattr(loader, "load_state_dict") or not hasattr(loader, "state_dict"):
         raise TypeError(f"loader must have state_dict and load_state_dict, got {type(loader).__name__}")
     if "step" not in loader.state_dict():
-        raise TypeError(f"the state_dict of a {type(loader).__name__} must tell 'step', its place in the epoch")
+        raise TypeError(f"the state_dict of a {type(loader).__name__} must have 'step', its position in the epoch")
 
 
 def as_arguments(batch: Any) -> tuple[Any, ...]:

@@ -44,13 +44,16 @@ def register(accelerator: Accelerator, solver: Solver, *parts: Stateful) -> None
         raise TypeError(f"solver must be a fcco.Solver, got {type(solver).__name__}")
     if accelerator.mixed_precision not in ("no", "bf16"):
         given = accelerator.mixed_precision
-        raise ValueError(f"mixed_precision must be no or bf16, got {given}: a gradient scaler has no place for z")
+        raise ValueError(f"mixed_precision must be no or bf16, got {given}: a gradient scaler would rescale z")
     if accelerator.gradient_accumulation_steps != 1:
         given = accelerator.gradient_accumulation_steps
-        raise ValueError(f"gradient_accumulation_steps must be 1, got {given}: a step is one draw of blocks, draw more")
+        raise ValueError(
+            f"gradient_accumulation_steps must be 1, got {given}: a step is one draw of blocks, so draw more "
+            "blocks instead"
+        )
     if accelerator.distributed_type not in _WHOLE:
         given = accelerator.distributed_type.value
         raise ValueError(f"distributed_type {given} is not supported: the solver needs whole parameters on every rank")
     if solver.device.type != accelerator.device.type:
-        raise ValueError(f"the solver was made on {solver.device}, the accelerator uses {accelerator.device}")
+        raise ValueError(f"the solver was created on {solver.device}, but the accelerator uses {accelerator.device}")
     accelerator.register_for_checkpointing(solver, *parts)

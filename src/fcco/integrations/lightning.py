@@ -146,7 +146,7 @@ class SolverModule(pl.LightningModule):
 
     def _resume(self, saved: dict[str, Any] | None) -> None:
         if saved is None:
-            raise ValueError("the checkpoint holds no solver's state: it cannot be resumed")
+            raise ValueError("the checkpoint has no solver state, so it cannot be resumed")
         solver = self.solver
         restored = {"objective": solver.objective.state_dict(), "optimizer": solver.optimizer.state_dict()}
         solver.load_state_dict(saved["solver"] | restored)
@@ -174,8 +174,8 @@ class SolverModule(pl.LightningModule):
         check_loader(self.loader)
         if trainer.optimizers != [self.solver.optimizer]:
             name = f"{type(self).__name__}.configure_optimizers"
-            raise ValueError(f"{name} must return the solver's optimizer, and no other")
+            raise ValueError(f"{name} must return the solver's optimizer and no other")
         if any(isinstance(config.scheduler, ReduceLROnPlateau) for config in trainer.lr_scheduler_configs):
             raise ValueError("ReduceLROnPlateau is not supported: schedulers step after the solver, without a metric")
         if trainer.train_dataloader is not self.loader:
-            raise ValueError("trainer.fit must be given no train_dataloaders: the module's own loader is used")
+            raise ValueError("trainer.fit must not be given train_dataloaders: the module's own loader is used")

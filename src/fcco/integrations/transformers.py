@@ -247,7 +247,9 @@ class _Resume(TrainerCallback):
         if isinstance(folder, str):
             self._path = Path(folder) / FILE
             if not self._path.exists():
-                raise FileNotFoundError(f"no solver's state at {self._path}: this checkpoint cannot be resumed")
+                raise FileNotFoundError(
+                    f"there is no solver state at {self._path}, so this checkpoint cannot be resumed"
+                )
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         if self._path is None:
@@ -272,7 +274,10 @@ def _refuse(args: TrainingArguments, scheduler: Any) -> None:
             raise ValueError(f"{name} is not supported: {why}")
     if args.gradient_accumulation_steps != 1:
         given = args.gradient_accumulation_steps
-        raise ValueError(f"gradient_accumulation_steps must be 1, got {given}: a step is one draw of blocks, draw more")
+        raise ValueError(
+            f"gradient_accumulation_steps must be 1, got {given}: a step is one draw of blocks, so draw more "
+            "blocks instead"
+        )
     if args.n_gpu > 1:
         raise ValueError(
             f"{args.n_gpu} devices in one process are not supported: start one process per device (torchrun)"

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MethodsCommand:
-    """The methods, with the rates that each takes."""
+    """List the methods, with the rates that each takes."""
 
     name: Annotated[str | None, tyro.conf.Positional] = None
-    """One of them: how it is called, and what it is."""
+    """Show this method only: how to call it in Python, and what it does."""
 
 
 def run_methods(command: MethodsCommand, console: Console) -> None:
@@ -44,7 +44,7 @@ def run_methods(command: MethodsCommand, console: Console) -> None:
     for name, text in texts.METHODS.items():
         table.add_row(name, ", ".join(text.rates), text.what)
     console.print(table)
-    console.print("Use one with `fcco train --method NAME`; `fcco methods NAME` says more of it.", highlight=False)
+    console.print("Use one with `fcco train --method NAME`; `fcco methods NAME` describes it.", highlight=False)
 
 
 def in_python(recipe: Callable[..., object]) -> str:
@@ -71,7 +71,7 @@ def without_markup(text: str) -> str:
 
 @dataclass(frozen=True)
 class ObjectivesCommand:
-    """The ready objectives, and what each needs to know of a table."""
+    """List the objectives, and which columns of a table each needs."""
 
 
 def run_objectives(command: ObjectivesCommand, console: Console) -> None:
@@ -81,25 +81,25 @@ def run_objectives(command: ObjectivesCommand, console: Console) -> None:
         table.add_row(name, text.flags or f"in Python: fcco.data.{text.data}", text.what)
     console.print(table)
     console.print(
-        "Use one with `fcco train --objective NAME`. Without it `fcco train` chooses one by the metric.",
+        "Use one with `fcco train --objective NAME`. Without it, `fcco train` chooses one by the metric.",
         highlight=False,
     )
 
 
 @dataclass(frozen=True)
 class DataCommand:
-    """The data sets, and which of them are at hand."""
+    """List the data sets, and which of them are on this machine; or describe one."""
 
     name: Annotated[str | None, tyro.conf.Positional] = None
-    """One of them, or a path of your own: read it, fetching what is missing, and say what it holds."""
+    """A data set, or the path of your own data, to read and describe. Missing files are downloaded."""
     target: tuple[str, ...] = ()
-    """Label column of a table; several columns are several 0/1 labels."""
+    """Label column of a table. Several columns are several 0/1 labels."""
     drop: tuple[str, ...] = ()
-    """Columns of a table that are left out."""
+    """Columns of a table to leave out."""
     positive: str | None = None
     """The class that counts as positive."""
     image_size: int | None = None
-    """Images of a folder are brought to this height and width."""
+    """Resize the images of a folder to this height and width."""
 
 
 def run_data(command: DataCommand, console: Console) -> None:
@@ -147,19 +147,19 @@ class ReportCommand:
     """Write one self-contained HTML page, and figures for a paper, from finished or running runs."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Run folders, or folders that hold some."""
+    """Run folders, or folders that contain run folders."""
     out: Path | None = None
-    """The page, or the folder for it; None: report.html in the folder named, of several here."""
+    """The page to write, or a folder for it. None: report.html in the given folder, or here if there are several."""
     title: str = "fcco report"
-    """The page's title."""
+    """Title of the page."""
     note: str = ""
-    """Stands on the page and under every figure."""
+    """A note to show on the page and under every figure."""
 
 
 def run_report(command: ReportCommand, console: Console) -> None:
     """Write a report."""
     if not command.runs:
-        raise LabError("name at least one run folder: fcco report RUN...")
+        raise LabError("give at least one run folder: fcco report RUN...")
     from fcco.lab import reporting
 
     out = command.out

@@ -24,25 +24,25 @@ class DataConfig:
     """Which data, and what their columns are."""
 
     dataset: str = "digits"
-    """Your data: a CSV or Parquet table (with --target), a folder of class sub-folders of images, an .npz; or a name:
-    digits, mnist, fashion-mnist, cifar10, cifar100, svhn, stl10."""
+    """Your data: a CSV or Parquet table (with --target), a folder of images with one sub-folder per class, or an .npz
+    file. Or the name of a data set: digits, mnist, fashion-mnist, cifar10, cifar100, svhn, stl10."""
     target: tuple[str, ...] = ()
-    """Label column of a table; several columns are several 0/1 labels."""
+    """Label column of a table. Several columns are several 0/1 labels."""
     drop: tuple[str, ...] = ()
-    """Columns of a table that are left out, such as a row's id."""
+    """Columns of a table to leave out, such as a row's id."""
     positive: str | None = None
-    """The class that counts as positive, against all others; None: the larger of two numbers, and every class of
-    three or more in turn."""
+    """The class that counts as positive, against all others. None: of two classes, the larger number; of three or
+    more, each in turn."""
     query: str | None = None
-    """Column that says which rows are ranked against each other; --target is then their relevance."""
+    """Column of the query that each row belongs to. Rows of one query are ranked against each other, by --target."""
     time: str | None = None
-    """Column of times until the event, or until nobody looked any more; with --event, in place of --target."""
+    """Column of the time until the event, or until observation ended. Give it with --event, in place of --target."""
     event: str | None = None
-    """Column that says whether the event was seen (1) or not (0)."""
+    """Column that says whether the event was observed (1) or not (0)."""
     group: str | None = None
-    """Column of groups, of which the worst one counts."""
+    """Column of the group that each row belongs to. The worst group counts."""
     image_size: int | None = None
-    """Images of a folder are brought to this height and width."""
+    """Resize the images of a folder to this height and width."""
 
 
 @dataclass(frozen=True)
@@ -50,38 +50,37 @@ class FitConfig(DataConfig):
     """What `fcco.fit` is told: the data, the metric, the network, and how long."""
 
     metric: str | None = None
-    """average_precision, roc_auc, partial_auc, two_way_partial_auc; ndcg (with --query), concordance (with --time and
-    --event), worst_group (with --group); None: by the columns that are named, else average_precision."""
+    """average_precision, roc_auc, partial_auc, two_way_partial_auc, ndcg (with --query), concordance (with --time and
+    --event) or worst_group (with --group). None: as the given columns suggest, otherwise average_precision."""
     max_fpr: float = 0.3
-    """Up to which false positive rate the partial AUCs go."""
+    """Largest false-positive rate that the partial AUCs include."""
     min_tpr: float = 0.7
-    """From which true positive rate on two_way_partial_auc counts."""
+    """Smallest true-positive rate that two_way_partial_auc includes."""
     k: int = 10
-    """How far down each list ndcg looks."""
+    """Number of items at the top of each list that ndcg counts."""
     model: str | None = None
-    """linear, mlp, resnet18, resnet34 or densenet121; None: the network for tables, and an MLP for everything else."""
+    """linear, mlp, resnet18, resnet34 or densenet121. None: the network for tables, and an MLP for everything else."""
     hidden: tuple[int, ...] = (256, 256)
     """Widths of the MLP's hidden layers."""
     stem: Literal["small", "imagenet"] = "small"
     """First layers of the convolutional networks."""
     epochs: float | None = None
-    """Passes over the data in one trial, of which there are about twelve; None: 20, and more where the data are
-    few."""
+    """Passes over the data in one trial. There are about twelve trials. None: 20, or more for small data."""
     batch_size: int | None = None
-    """Examples per step; None: by the number of rows."""
+    """Examples per step. None: chosen by the number of rows."""
     validation: float = 0.2
-    """Share of the training part that chooses among the trials and is not trained on; the test part is apart from
-    it."""
+    """Share of the training data that is held out to choose among the trials. The test data are separate."""
     calibrate: Literal["auto", "isotonic", "platt", "none"] = "auto"
-    """How scores become probabilities; auto: isotonic with 200 validation positives or more, else platt."""
+    """How scores become probabilities. auto: isotonic with 200 validation positives or more, otherwise platt."""
     seed: int = 0
-    """Of weights, draws and the validation part."""
+    """Seed of the weights, the draws and the validation split."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16: the network runs under autocast."""
+    """bf16: run the network under autocast."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
     threads: int = 0
-    """CPU threads; 0: one for small networks, torch's own choice for convolutional ones. Bits may depend on it."""
+    """CPU threads. 0: one for small networks, torch's own choice for convolutional ones. The last bits of the results
+    may depend on it."""
     tensorboard: bool = False
     """Write TensorBoard events beside the history."""
 
@@ -93,7 +92,7 @@ class TrainConfig(DataConfig):
     objective: str = "MultiTaskAUC"
     """A name from `fcco objectives`."""
     model: str = "mlp"
-    """linear, mlp, resnet18, resnet34 or densenet121; for a table the MLP has embeddings of its columns."""
+    """linear, mlp, resnet18, resnet34 or densenet121. For a table, the MLP has embeddings of its columns."""
     hidden: tuple[int, ...] = (256, 256)
     """Widths of the MLP's hidden layers."""
     stem: Literal["small", "imagenet"] = "small"
@@ -101,91 +100,91 @@ class TrainConfig(DataConfig):
     method: str = "msvr-v2"
     """A name from `fcco methods`."""
     alpha: float | None = None
-    """Rate of the gradient estimate z; None: 0.5, or the plain gradient where that is the method's default."""
+    """Rate of the gradient estimate z. None: 0.5, or the plain gradient if that is the method's default."""
     beta: float | None = None
-    """Rate of the tracked u; None: 0.5."""
+    """Rate of the tracked estimate u. None: 0.5."""
     gamma: float | None = None
-    """Weight of MSVR's correction; None: the paper's formula."""
+    """Weight of MSVR's correction. None: the paper's formula."""
     zeta: float | None = None
-    """How much of STORM's correction of z MSVR-v2 takes, from 0 (momentum) to 1; None: all of it, the paper's."""
+    """Weight of STORM's correction of z in MSVR-v2, from 0 (momentum) to 1. None: 1, as in the paper."""
     theta: float | None = None
-    """Extrapolation of alexr; None: the method's default."""
+    """Extrapolation of alexr. None: the method's default."""
     rate: float | None = None
-    """Step of scent's rate per block; None: the method's default."""
+    """Step of scent's rate per block. None: the method's default."""
     lag: int | None = None
-    """Whether gradients are weighed with the u from before the step (1) or after it (0); None: as published."""
+    """Weight gradients with the u from before the step (1) or after it (0). None: as published."""
     stages: Path | None = None
-    """A TOML file of stages, each [[stage]] with steps, lr, alpha and beta; takes the place of lr, alpha and beta."""
+    """A TOML file of stages, each a [[stage]] with steps, lr, alpha and beta. Replaces lr, alpha and beta."""
     nesterov: bool = False
-    """Nesterov's form of the momentum, for methods that have one."""
+    """Use Nesterov momentum, for methods that have it."""
     period: int | None = None
-    """Steps between two full passes (v3; None: one epoch) or restarts (bspiderboost; None: the method's default)."""
+    """Steps between full passes (v3; None: one epoch) or restarts (bspiderboost; None: the method's default)."""
     importance: float | None = None
-    """Share of output-memory's draws that goes by how much an example matters; None: the method's default."""
+    """Share of output-memory's draws made by importance. None: the method's default."""
     radius: float | None = None
-    """Clip z to this norm; None: do not."""
+    """Clip z to this norm. None: no clipping."""
     optimizer: str = "sgd"
     """sgd, adam, nadam, or adaptive (the paper's)."""
     lr: float | None = None
-    """Step size; None: 0.1 for sgd, 0.001 else."""
+    """Step size. None: 0.1 for sgd, 0.001 for the others."""
     amsgrad: bool = False
-    """The largest second moment so far in place of the latest, for adam and adaptive."""
+    """Use the largest second moment so far and not the latest, for adam and adaptive."""
     keep: Literal["last", "uniform"] = "last"
-    """Which weights are saved: the last ones, or those of a step drawn uniformly over the run, as the theory has it."""
+    """Which weights to save: the last ones, or those of a step drawn uniformly over the run, as in the theory."""
     schedule: str = "constant"
     """constant, cosine, linear, or step (a tenth after half, a hundredth after three quarters)."""
     weight_decay: float = 0.0
     """L2 decay, in the optimizer."""
     blocks: int | None = None
-    """B1, tasks per step; None: 5 (50 where there are 100 tasks or more), or all tasks where there are fewer."""
+    """B1, tasks per step. None: 5 (50 if there are 100 tasks or more), or all tasks if there are fewer."""
     samples: int = 128
-    """B2, samples per task and step; a class with fewer examples gives all that it has."""
+    """B2, samples per task and step. A class with fewer examples gives all that it has."""
     positive_fraction: float = 0.5
-    """Share of positives among them."""
+    """Share of positives among these samples."""
     loss: Literal["squared-hinge", "square"] = "squared-hinge"
-    """Surrogate of a difference of scores (MultiTaskAUC: of the class means, where with square F is the pairwise
-    square loss)."""
+    """Surrogate of a difference of scores. In MultiTaskAUC it is applied to the class means, and with square, F is the
+    pairwise square loss."""
     margin: float = 1.0
-    """The surrogate's margin c."""
+    """Margin c of the surrogate."""
     temperature: float | None = None
-    """Of PartialAUC: small ones mind the hardest negatives; None: 1."""
+    """Temperature of PartialAUC. A small one stresses the hardest negatives. None: 1."""
     strength: float | None = None
-    """Of GroupDRO's penalty: small ones mind the worst group; None: 1."""
+    """Strength of GroupDRO's penalty. A small one stresses the worst group. None: 1."""
     embedding: int = 64
     """Width of NCA's embeddings."""
     trained_centers: bool = True
-    """The centres a, b as trained variables (the paper's), or as exact class means."""
+    """Train the centres a and b as variables, as in the paper, and do not use exact class means."""
     validation: float = 0.0
-    """Share of the training part that is left out of training and scored beside the test part; sweeps choose by it."""
+    """Share of the training data that is held out and scored beside the test data. Sweeps choose by it."""
     epochs: float = 20.0
-    """How long; an epoch is one pass over the data: as many samples as there are training examples."""
+    """Length of the run in epochs. An epoch draws as many samples as there are training examples."""
     total_samples: int | None = None
-    """How long, in samples drawn, where every full pass of v3 counts m n; overrides epochs."""
+    """Length of the run in samples drawn, where every full pass of v3 counts m n. Overrides epochs."""
     steps: int | None = None
-    """How long, in steps; overrides both."""
+    """Length of the run in steps. Overrides both."""
     eval_every: int | None = None
-    """Steps between evaluations; None: one epoch."""
+    """Steps between evaluations. None: one epoch."""
     eval_examples: int = 0
-    """Training examples that the objective is evaluated on; 0: all of them (exact)."""
+    """Number of training examples on which the objective is evaluated. 0: all of them (exact)."""
     gradient_norm: bool = False
-    """Also evaluate the exact ||grad F|| (a backward pass over all data)."""
+    """Also evaluate the exact ||grad F||, which takes a backward pass over all data."""
     seed: int = 0
-    """Of weights and draws."""
+    """Seed of the weights and the draws."""
     precision: Literal["fp32", "bf16", "fp64"] = "fp32"
-    """bf16: the network runs under autocast; fp64: everything in double precision."""
+    """bf16: run the network under autocast. fp64: compute everything in double precision."""
     capture: bool = True
-    """On CUDA, replay each step as one captured graph where that is possible."""
+    """On CUDA, replay each step as one captured graph if possible."""
     compile: bool = False
-    """torch.compile the network."""
+    """Apply torch.compile to the network."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
     threads: int = 0
-    """CPU threads; 0: one for mlp and linear (more of them cost more than they save on a busy machine), torch's own
-    choice for the others. Bits may depend on it."""
+    """CPU threads. 0: one for mlp and linear, since more of them cost more than they save on a busy machine, and
+    torch's own choice for the others. The last bits of the results may depend on it."""
     tensorboard: bool = True
-    """Write TensorBoard events next to metrics.jsonl, where the package is installed."""
+    """Write TensorBoard events beside metrics.jsonl, if tensorboard is installed."""
     checkpoint_seconds: float = 60.0
-    """Seconds between checkpoints."""
+    """Seconds between two checkpoints."""
 
 
 #: What may change between a run and its resumption: none of it changes the numbers.
@@ -204,7 +203,7 @@ def check(config: TrainConfig) -> TrainConfig:
     _check_rates(config)
     _check_sizes(config)
     if config.amsgrad and config.optimizer not in ("adam", "adaptive"):
-        raise LabError(f"--amsgrad is for adam and adaptive, got --optimizer {config.optimizer}")
+        raise LabError(f"--amsgrad applies only to adam and adaptive, got --optimizer {config.optimizer}")
     _share("validation", config.validation, with_zero=True)
     for name in ("lr", "margin", "weight_decay"):
         _number(name, getattr(config, name), least=0.0)
@@ -261,7 +260,7 @@ def _check_rates(config: TrainConfig) -> None:
             listed = ", ".join(taken) or "no rates"
             raise LabError(f"{config.method} has no {name} (it takes {listed})")
     if config.nesterov and "nesterov" not in recipe_arguments(config.method):
-        raise LabError(f"{config.method} has no momentum in Nesterov's form")
+        raise LabError(f"{config.method} has no Nesterov momentum")
 
 
 def _check_sizes(config: DataConfig) -> None:

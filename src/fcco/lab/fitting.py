@@ -127,7 +127,7 @@ def _fit(
             )
     except KeyboardInterrupt:
         folder.end("interrupted", "stopped by a signal")
-        raise Interrupted(signal.SIGINT, f"stopped, saved; go on with: fcco train --resume {folder.path}") from None
+        raise Interrupted(signal.SIGINT, f"stopped and saved; resume with: fcco train --resume {folder.path}") from None
     except LabError as error:
         if folder.checkpoint.exists():
             folder.end("failed", one_line(error))
@@ -136,7 +136,7 @@ def _fit(
         raise
     except RuntimeError as error:
         folder.end("diverged", one_line(error))
-        raise Diverged(f"{folder.path} gave no finite scores: {one_line(error)}") from error
+        raise Diverged(f"the model in {folder.path} gave scores that are not finite: {one_line(error)}") from error
 
 
 # ------------------------------------------------------------------ what is left behind

@@ -37,7 +37,7 @@ def total_steps(config: TrainConfig, method: fcco.Method, steps_per_epoch: int, 
     if config.total_samples is None:
         steps = config.epochs * steps_per_epoch
         if steps >= 2**63:
-            raise LabError(f"--epochs must be fewer, got {config.epochs:g}: 2^63 steps or more")
+            raise LabError(f"--epochs must give fewer than 2^63 steps, got {config.epochs:g}")
         return max(1, round(steps))
     period = config.period
     extra = 0

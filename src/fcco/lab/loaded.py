@@ -109,12 +109,12 @@ def _stamp(dataset: str) -> tuple[int, int, int]:
 def _load(config: DataConfig, stamp: tuple[int, int, int]) -> Loaded:
     path = Path(config.dataset)
     if path.name.lower().endswith(TABLES) and not path.exists():
-        raise LabError(f"{path} is not there")
+        raise LabError(f"{path} does not exist")
     if is_table(path, config):
         return _from_table(path, config)
     for name in ("target", "drop", "query", "time", "event", "group"):
         if getattr(config, name):
-            raise LabError(f"{flag(name)} is for a table, got --dataset {config.dataset}")
+            raise LabError(f"{flag(name)} applies only to a table, got --dataset {config.dataset}")
     return _from_dataset(load_dataset(config.dataset, config.image_size), config.positive)
 
 
@@ -169,7 +169,7 @@ def _from_dataset(data: Dataset, positive: str | None) -> Loaded:
 def _one_label(data: Dataset, y: Tensor, positive: str | None) -> tuple[Tensor, tuple[str, ...], str | None]:
     """Return two classes as one label (N, 1), its name, and the other class's name; other labels as they are."""
     if data.multilabel and positive is not None:
-        raise LabError(f"--positive is for one target, but {data.name} has {data.num_classes} labels")
+        raise LabError(f"--positive needs a single label, but {data.name} has {data.num_classes}")
     if data.multilabel or (positive is None and data.num_classes != 2):
         return y, data.classes, None
     chosen = data.num_classes - 1
@@ -193,7 +193,7 @@ def _from_table(path: Path, config: DataConfig) -> Loaded:
     try:
         test, train = placed.split(TEST_SHARE, seed=0)
     except ValueError as error:
-        raise DataError(f"{path.name}: no test part can be set aside: {error}") from error
+        raise DataError(f"{path.name}: no test data can be held out: {error}") from error
     rows = inputs_of(train)[:, 0]
     encoder = TableEncoder()
     # The encoder learns from the training part alone: the test part must be as new to it as to the network.
@@ -237,7 +237,9 @@ class _Roles:
         self.over: Callable[[Any], Structure]
         kinds = [name for name in ("query", "time", "group") if getattr(config, name) is not None]
         if len(kinds) > 1:
-            raise LabError(f"{flag(kinds[0])} and {flag(kinds[1])} cannot both be given: one metric at a time")
+            raise LabError(
+                f"{flag(kinds[0])} and {flag(kinds[1])} cannot both be given, because they are for different metrics"
+            )
         if config.event is not None and config.time is None:
             raise LabError("--event needs --time, the column of times")
         if not config.target and config.time is None:
@@ -270,9 +272,9 @@ class _Roles:
     def _others(self, table: Table, config: DataConfig) -> None:
         """Set the roles of rankings, survival and groups."""
         if config.positive is not None:
-            raise LabError("--positive is for labels, not with --query, --time or --group")
+            raise LabError("--positive is for labels and cannot be given with --query, --time or --group")
         if len(config.target) > 1:
-            raise LabError(f"--target must be one column here, got {', '.join(config.target)}")
+            raise LabError(f"--target must be a single column here, got {', '.join(config.target)}")
         if config.time is not None:
             self._survival(table, config)
         elif config.query is not None:
@@ -284,7 +286,7 @@ class _Roles:
         others = set(filter(None, roles)).union(config.target, config.drop)
         self.columns = {name: values for name, values in table.columns.items() if name not in others}
         if not self.columns:
-            raise DataError(f"{table.name} has no feature column besides {', '.join(sorted(others))}")
+            raise DataError(f"{table.name} has no feature columns other than {', '.join(sorted(others))}")
 
     def _ranking(self, table: Table, config: DataConfig, query_name: str) -> None:
         target = config.target[0]
@@ -298,9 +300,11 @@ class _Roles:
     def _survival(self, table: Table, config: DataConfig) -> None:
         assert config.time is not None
         if config.event is None:
-            raise LabError("--time needs --event, the column that says whether the event was seen (1) or not (0)")
+            raise LabError("--time needs --event, the column that says whether the event was observed (1) or not (0)")
         if config.target:
-            raise LabError("--target is not for --time and --event: the time until the event is what is predicted")
+            raise LabError(
+                "--target cannot be given with --time and --event: the time until the event is what is predicted"
+            )
         time = _numbers(table, "--time", config.time)
         event = _numbers(table, "--event", config.event)
         self.over = lambda x: RiskSets(x, time, event)
@@ -316,7 +320,7 @@ class _Roles:
         names = sorted(set(classes))
         codes = torch.tensor([names.index(value) for value in classes])
         if len(names) < 2:
-            raise DataError(f"{table.name}: target {config.target[0]!r} has one class alone, {names[0]!r}")
+            raise DataError(f"{table.name}: target {config.target[0]!r} has only one class, {names[0]!r}")
         self.over = lambda x: Groups(x, codes, group)
         self.outputs = tuple(names)
         self.about = f"{len(names)} classes of {config.target[0]} in {len(set(group))} groups of {config.group}"

@@ -19,7 +19,7 @@ def pick_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise LabError(f"--device {name} is none: it must be auto, cpu, cuda, cuda:1 or the like") from error
+        raise LabError(f"--device must be auto, cpu, cuda, cuda:1 or the like, got {name}") from error
     if device.type == "meta":
         raise LabError("--device meta cannot be used: tensors there have no values")
     try:

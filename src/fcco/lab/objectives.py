@@ -34,12 +34,12 @@ def check_kind(config: TrainConfig, data: Structure) -> None:
     text = OBJECTIVES[config.objective]
     if text.flags is None:
         raise LabError(
-            f"{config.objective} is for fcco.data.{text.data}, which no file here can say: use it from Python"
+            f"{config.objective} is for fcco.data.{text.data}, which a file cannot describe: use it from Python"
         )
     if not isinstance(data, _KINDS[text.data]):
-        raise LabError(f"--objective {config.objective} needs {text.flags} and no other columns named")
+        raise LabError(f"--objective {config.objective} needs {text.flags} and no other column flags")
     if config.objective == "NCA" and isinstance(data, Tasks) and data.y.dim() == 2 and data.y.shape[1] > 1:
-        raise LabError("--objective NCA is for classes, but the data have several labels")
+        raise LabError("--objective NCA needs classes, but the data have several labels")
     owners = {"temperature": "PartialAUC", "strength": "GroupDRO"}
     for name, owner in owners.items():
         if getattr(config, name) is not None and config.objective != owner:

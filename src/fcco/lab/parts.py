@@ -234,7 +234,7 @@ def _stages(config: TrainConfig, solver: fcco.Solver) -> fcco.StageWise | None:
     content = read_toml(config.stages)
     tables = content.get("stage")
     if not isinstance(tables, list) or not tables or set(content) != {"stage"}:
-        raise LabError(f"{config.stages} must hold [[stage]] tables and nothing else")
+        raise LabError(f"{config.stages} must hold only [[stage]] tables")
     stages = []
     for number, values in enumerate(tables):
         where = f"{config.stages}, stage {number + 1}"

@@ -44,12 +44,12 @@ class New:
 def run_predict(command: PredictCommand, console: Console) -> None:
     """Write a table of scores."""
     if not command.run.is_dir():
-        raise LabError(f"no run in {command.run}: name the folder that `fcco train` left")
+        raise LabError(f"there is no run in {command.run}: give the folder that `fcco train` wrote")
     _check_finished(command.run)
     if command.out.is_dir():
         raise LabError(f"--out must be a file, but {command.out} is a folder")
     if command.out.exists() and command.data.exists() and command.out.samefile(command.data):
-        raise LabError(f"--out must be another file than the data, got {command.out} for both")
+        raise LabError(f"--out must not be the data file, got {command.out} for both")
     inputs = read_inputs(command.run)
     with refusing(), thread_count(0, small=True):
         new = read_new(inputs, command.data)
@@ -68,7 +68,7 @@ def _check_finished(run: Path) -> None:
         return
     status = run / "status.json"
     if not status.exists() or read_json(status).get("status") not in ("finished", None):
-        raise LabError(f"the run in {run} is not finished; go on with: fcco train --resume {run}")
+        raise LabError(f"the run in {run} is not finished; resume it with: fcco train --resume {run}")
 
 
 # ------------------------------------------------------------------ new data
@@ -77,18 +77,18 @@ def _check_finished(run: Path) -> None:
 def read_new(inputs: Inputs, path: Path) -> New:
     """Read data as the run's network takes them."""
     if not path.exists():
-        raise LabError(f"{path} is not there")
+        raise LabError(f"{path} does not exist")
     if inputs.encoder is not None:
         words = {levels.name for levels in inputs.encoder.categories} | set(inputs.described["drop"])
         with warnings.catch_warnings():
             # A word among numbers is an error of its own here, or stands in a column that is not looked at.
-            warnings.filterwarnings("ignore", message=".*is taken for words")
+            warnings.filterwarnings("ignore", message=".*is read as words")
             table = read_table(path, words)
         return _from_table(inputs, table)
     shape = tuple(inputs.described["in_shape"])
     if path.is_dir():
         if not inputs.described["images"]:
-            raise LabError(f"{path} is a folder, but the run was trained on arrays of shape {shape}: give an .npz")
+            raise LabError(f"{path} is a folder, but the run was trained on arrays of shape {shape}: pass an .npz")
         files, x = read_folder(path, size=(shape[1], shape[2]), channels=shape[0])
         return New(x, {"file": files}, [])
     if path.suffix != ".npz":
@@ -149,7 +149,7 @@ def _columns(what: str, names: list[str], values: Tensor) -> dict[str, list[Any]
     if matrix.dim() == 1:
         matrix = matrix.unsqueeze(1)
     if not bool(torch.isfinite(matrix).all()) and what == "score":
-        raise LabError("the model gave scores that are not finite")
+        raise LabError("the model returned scores that are not finite")
     if matrix.shape[1] == 1:
         return {what: matrix[:, 0].tolist()}
     if matrix.shape[1] != len(names):

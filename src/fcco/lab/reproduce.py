@@ -38,26 +38,26 @@ TITLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class ReproduceCommand:
-    """Reproduce a figure of the paper: tune each method on its grid, run the seeds, draw the curves."""
+    """Reproduce a figure of the paper: tune each method on its grid, run the seeds and draw the curves."""
 
     figure: Annotated[Name, tyro.conf.Positional]
     """figure1 (six data sets), figure2 (Variants), figure3 (networks), figure4 (B1), figure5 (B2), or all."""
     dataset: str | None = None
-    """One data set in place of the figure's own."""
+    """Use this data set in place of the figure's own."""
     quick: bool = False
-    """A first impression in a minute: a small MLP, a tiny grid, two seeds; says so on the figure."""
+    """A smoke test in a minute: a small MLP, a tiny grid and two seeds. The figure states it."""
     budget: float = 1.0
-    """The share of the samples to spend, in (0, 1]; below 1 the tuning is by halving. Says so on the figure."""
+    """Share of the samples to spend, in (0, 1]. Below 1, the tuning is by halving. The figure states it."""
     seeds: int | None = None
-    """Runs per curve; None: the protocol's (5)."""
+    """Runs per curve. None: 5, as in the protocol."""
     device: str = "auto"
     """auto, cpu, cuda, ..."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16: the network runs under autocast."""
+    """bf16: run the network under autocast."""
     threads: int = 0
-    """CPU threads; 0: torch's own choice."""
+    """CPU threads. 0: torch's own choice."""
     out: Path | None = None
-    """Where to write; the same command goes on there. None: runs/reproduce-FIGURE."""
+    """Where to write. The same command continues there after a stop. None: runs/reproduce-FIGURE."""
 
 
 def run_reproduce(command: ReproduceCommand, console: Console) -> list[Path]:
@@ -133,7 +133,7 @@ def _remember(command: ReproduceCommand, protocol: Protocol, out: Path) -> None:
     described: dict[str, Any] = {"command": of_command, "protocol": of_protocol}
     kept = out / "protocol.json"
     if kept.exists() and read_json(kept) != described:
-        raise LabError(f"{out} holds another reproduction; take another --out")
+        raise LabError(f"{out} holds another reproduction; choose another --out")
     write_json(kept, described)
 
 

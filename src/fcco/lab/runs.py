@@ -62,7 +62,9 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         self.lock()
         if self.used:
-            raise LabError(f"{self.path} holds a run already; go on with --resume {self.path}, or take another --out")
+            raise LabError(
+                f"{self.path} already holds a run; continue it with --resume {self.path}, or choose another --out"
+            )
         write_json(self.environment, environment)
         write_json(self.config, as_values(config))
 
@@ -83,7 +85,7 @@ class RunFolder:
     def check_data(self, sha256: Mapping[str, str]) -> None:
         """Refuse to go on with other files than the run was begun with: the names say nothing of what is in them."""
         if not self.environment.exists():
-            raise LabError(f"{self.path} has no environment.json, which says what data the run was begun with")
+            raise LabError(f"{self.path} has no environment.json, which records the data that the run was started with")
         before = read_json(self.environment).get("data_sha256")
         if before == dict(sha256):
             return
@@ -91,8 +93,8 @@ class RunFolder:
             before = {}
         changed = [name for name in sorted(set(before) | set(sha256)) if before.get(name) != sha256.get(name)]
         raise LabError(
-            f"the data have changed since the run in {self.path} was begun ({', '.join(changed)}): put the old files "
-            "back, or begin a new run"
+            f"the data have changed since the run in {self.path} was started ({', '.join(changed)}): put the old files "
+            "back, or start a new run"
         )
 
     def forget(self) -> None:
@@ -112,7 +114,7 @@ class RunFolder:
     def read_config(self) -> TrainConfig:
         """Return the configuration that the run was started with."""
         if not self.used:
-            raise LabError(f"no run to resume in {self.path} (it has no config.json)")
+            raise LabError(f"there is no run to resume in {self.path} (it has no config.json)")
         return from_values(TrainConfig, read_json(self.config), str(self.config))
 
     def append(self, row: Mapping[str, Any]) -> None:

@@ -60,7 +60,7 @@ class Sweep:
     def _best(self) -> tuple[TrainConfig, float]:
         done = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if not done:
-            raise LabError(f"no run of the sweep in {self.out} came to its end{self._first_failure()}")
+            raise LabError(f"no run of the sweep in {self.out} finished{self._first_failure()}")
         trial = self.study.best_trial
         point = json.loads(trial.user_attrs["point"])
         return at(self.base, point), float(trial.values[0])
@@ -118,10 +118,11 @@ def _remember(described: dict[str, Any], data: dict[str, str], out: Path) -> Non
         before = read_json(kept)
         data_before = before.pop("data_sha256", data)  # older sweeps do not say
         if before != json.loads(json.dumps(described)):
-            raise LabError(f"{out} holds another sweep; take another --out")
+            raise LabError(f"{out} holds another sweep; choose another --out")
         if data_before != data:
             raise LabError(
-                f"the data have changed since the sweep in {out} was begun: put the old files back, or take another "
+                f"the data have changed since the sweep in {out} was started: put the old files back, or choose "
+                "another "
                 "--out"
             )
     write_json(kept, described | {"data_sha256": data})
@@ -159,7 +160,7 @@ def recording(out: Path) -> Iterator[None]:
     except Exception as error:
         raise StorageError(
             f"the record of the sweep in {out} could not be read or written ({one_line(error)[:300]}); what was "
-            "recorded before is whole, and the same command goes on with it"
+            "recorded before is intact, and the same command continues with it"
         ) from error
 
 
@@ -350,4 +351,4 @@ class _Pruning:
             self._trial.report(getattr(row, self._sweep.field), row.step)
             is_behind = self._trial.should_prune()
         if is_behind:
-            raise Pruned(f"behind at step {row.step}")
+            raise Pruned(f"behind the other trials at step {row.step}")

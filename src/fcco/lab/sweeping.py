@@ -21,28 +21,28 @@ from fcco.lab.values import to_toml
 
 @dataclass(frozen=True)
 class SweepCommand(TrainConfig):
-    """Search rates (or any settings) by many runs; the settings not searched are given as for `fcco train`."""
+    """Search rates, or any other settings, by many runs. Give the settings not searched as for `fcco train`."""
 
     config: Path | None = None
-    """A TOML file with any of these settings; flags override it."""
+    """A TOML file with any of these settings. Flags override it."""
     space: Path | None = None
-    """A TOML file: NAME = [values] or {low, high, log, step}; None: the paper's grid of lr, alpha, beta."""
+    """A TOML file with NAME = [values] or {low, high, log, step}. None: the paper's grid of lr, alpha and beta."""
     trials: int | None = None
-    """How many runs; None: every point of a grid, 50 where the space is no grid."""
+    """Number of runs. None: every point of a grid, or 50 if the space is not a grid."""
     validation: float = 0.2
-    """Share of the training part that is left out of training and chooses; the test part is apart from it."""
+    """Share of the training data that is held out to choose by. The test data are separate."""
     metric: Metric = "auroc"
-    """What is compared at the end of a run, on the validation part: auroc, ap, or metric (NDCG, concordance, worst
-    group); or the training objective."""
+    """What to compare at the end of a run, on the validation data: auroc, ap, or metric (NDCG, concordance or worst
+    group). Or objective, the training objective."""
     halving: bool = False
-    """Stop runs early that are behind (successive halving)."""
+    """Stop runs that are behind early (successive halving)."""
     storage: str | None = None
-    """Where the trials are kept: a database URL (several machines may share it), or 'journal' for a file that network
-    folders can hold; None: an SQLite file in the sweep's folder."""
+    """Where to keep the trials: a database URL, which several machines may share, or 'journal' for a file that works in
+    network folders. None: an SQLite file in the sweep's folder."""
     study: str = "sweep"
-    """The study's name in the storage."""
+    """Name of the study in the storage."""
     out: Path | None = None
-    """The sweep's folder; one that holds the same sweep goes on. None: runs/sweep-1, -2, ..."""
+    """Folder of the sweep. If it holds the same sweep, that sweep continues. None: runs/sweep-1, -2, ..."""
 
 
 def sweep_defaults(argv: Sequence[str]) -> SweepCommand:
@@ -51,7 +51,7 @@ def sweep_defaults(argv: Sequence[str]) -> SweepCommand:
 
 
 def run_sweep(command: SweepCommand, console: Console) -> Sweep:
-    """Run a sweep, or go on with it; prints the best runs and leaves the best configuration as best.toml."""
+    """Run a sweep, or continue it; print the best runs and write the best configuration to best.toml."""
     space: Space = PAPER
     if command.space is not None:
         space = read_space(command.space)

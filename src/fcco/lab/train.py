@@ -206,7 +206,7 @@ class _Training:
         self._save()
         name = signal.Signals(number).name
         self.folder.end("interrupted", f"{name} at step {self.solver.t}")
-        message = f"stopped at step {self.solver.t}, saved; go on with: fcco train --resume {self.folder.path}"
+        message = f"stopped at step {self.solver.t} and saved; resume with: fcco train --resume {self.folder.path}"
         raise Interrupted(number, message)
 
     def _stateful(self) -> dict[str, Stateful]:
@@ -248,8 +248,8 @@ class _Training:
         lost = sorted(due - {step_of(row) for row in read_rows(self.folder.metrics)})
         if lost:
             raise LabError(
-                f"{self.folder.metrics} lacks the evaluations of steps {checks.some(lost)}, which were made before the "
-                "checkpoint: put the file back, or begin a new run"
+                f"{self.folder.metrics} lacks the evaluations of steps {checks.some(lost)}, which came before the "
+                "checkpoint: put the file back, or start a new run"
             )
 
 

@@ -19,47 +19,47 @@ from fcco.lab.values import Config, as_values, from_toml, from_values
 
 @dataclass(frozen=True)
 class FitCommand(FitConfig):
-    """Train a model on your data: name the metric, everything else is chosen on a validation part.
+    """Train a model on your data. You name the metric; everything else is chosen on validation data.
 
-    A fifth of the rows is put aside as a test part (data sets that have one keep theirs). The plain loss is trained
-    too and is among the candidates. With --method or --objective one method is run on one objective instead;
-    `fcco train --method msvr-v2 --help` lists the settings of that.
+    A fifth of the rows is held out for the test, unless the data set has its own test data. The plain loss is trained
+    too and is one of the candidates. With --method or --objective, fcco instead runs one method on one objective;
+    `fcco train --method msvr-v2 --help` lists the settings for that.
     """
 
     config: Path | None = None
-    """A TOML file with any of these settings; flags override it."""
+    """A TOML file with any of these settings. Flags override it."""
     out: Path | None = None
-    """The run's folder, a new one; None: runs/DATASET-1, -2, ..."""
+    """New folder for the run. None: runs/DATASET-1, -2, ..."""
     resume: Path | None = None
-    """Go on with the run in this folder, exactly."""
+    """Resume the run in this folder, exactly."""
 
 
 @dataclass(frozen=True)
 class TrainCommand(TrainConfig):
-    """Train one objective by one method, with every setting in your hands.
+    """Train one objective by one method, with control over every setting.
 
-    Without --method and --objective `fcco train` chooses all of this by itself.
+    Without --method and --objective, `fcco train` chooses all of these for you.
     """
 
     config: Path | None = None
-    """A TOML file with any of these settings; flags override it."""
+    """A TOML file with any of these settings. Flags override it."""
     out: Path | None = None
-    """The run's folder, a new one; None: runs/DATASET-METHOD-1, -2, ..."""
+    """New folder for the run. None: runs/DATASET-METHOD-1, -2, ..."""
     resume: Path | None = None
-    """Go on with the run in this folder, bit for bit."""
+    """Resume the run in this folder, bit for bit."""
 
 
 @dataclass(frozen=True)
 class PredictCommand:
-    """Score new data by a trained model, and write a table of scores and probabilities."""
+    """Score new data with a trained model, and write a table of scores and probabilities."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """The run's folder, as `fcco train` left it."""
+    """Folder of the run, as `fcco train` wrote it."""
     data: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
-    """A table with the training table's columns in any order (the target may be absent), a folder of images, or an
-    .npz with an array x."""
+    """A table with the columns of the training table, in any order and with or without the target; a folder of
+    images; or an .npz file with an array x."""
     out: Path = Path("scores.csv")
-    """The table to write: one row per row of the data."""
+    """The table to write, with one row per row of the data."""
 
 
 #: Either of these says that one method is to be run on one objective.
@@ -95,8 +95,8 @@ def _check_name(name: str, shown: str, mine: set[str], foreign: set[str], choose
         hint = nearest(flag(name), map(flag, sorted(mine | foreign))).replace("'", "")
         raise LabError(f"{shown} is an unknown setting{hint}")
     if chooses:
-        raise LabError(f"{shown} is for training by the metric alone, without --method and --objective")
-    raise LabError(f"{shown} is a setting of one method on one objective: name --method or --objective too")
+        raise LabError(f"{shown} applies only to training by a metric, without --method and --objective")
+    raise LabError(f"{shown} applies only to one method on one objective: add --method or --objective")
 
 
 def train_defaults(argv: Sequence[str]) -> FitCommand | TrainCommand:
@@ -105,7 +105,7 @@ def train_defaults(argv: Sequence[str]) -> FitCommand | TrainCommand:
     named = named_files(argv)
     if named.resume is not None:
         if named.config is not None:
-            raise LabError("--config cannot be given with --resume: a run goes on with its own configuration")
+            raise LabError("--config cannot be given with --resume: a run resumes with its own configuration")
         return from_values(kind, run_config(named.resume), str(named.resume / "config.json"))
     return file_defaults(kind, argv)
 
@@ -122,7 +122,7 @@ def run_config(path: Path) -> dict[str, Any]:
     """Return what the run in a folder was started with."""
     file = path / "config.json"
     if not file.exists():
-        raise LabError(f"no run to resume in {path} (it has no config.json)")
+        raise LabError(f"there is no run to resume in {path} (it has no config.json)")
     return read_json(file)
 
 

@@ -132,7 +132,7 @@ def _folder(command: FitCommand | TrainCommand, config: FitConfig | TrainConfig,
     if command.out is not None:
         if RunFolder(command.out).used:
             raise LabError(
-                f"{command.out} holds a run already; go on with --resume {command.out}, or take another --out"
+                f"{command.out} already holds a run; continue it with --resume {command.out}, or choose another --out"
             )
         return command.out
     with refusing():  # before there is a folder
@@ -142,13 +142,13 @@ def _folder(command: FitCommand | TrainCommand, config: FitConfig | TrainConfig,
 
 def _refuse_changes(folder: RunFolder, config: DataConfig, out: Path | None) -> None:
     if out is not None and out != folder.path:
-        raise LabError("--out cannot be given with --resume: a run goes on in its own folder")
+        raise LabError("--out cannot be given with --resume: a run resumes in its own folder")
     before = from_values(type(config), run_config(folder.path), str(folder.config))
     for name, old, new in changed(before, config):
         if name not in FREE:
             raise LabError(
                 f"{flag(name)} {_shown(new)} differs from the run in {folder.path} ({_shown(old)}); "
-                "a run goes on with its own configuration"
+                "a run resumes with its own configuration"
             )
 
 

@@ -25,7 +25,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise LabError(in_words(error, path)) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LabError(f"{path} is not TOML: {error}") from error
+        raise LabError(f"{path} is not valid TOML: {error}") from error
     return {name.replace("-", "_"): value for name, value in content.items()}
 
 

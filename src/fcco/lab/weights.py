@@ -89,7 +89,9 @@ def network(settings: Mapping[str, Any], in_shape: tuple[int, ...], encoder: Tab
         return TableNetwork(encoder, outputs)
     if encoder is not None and encoder.categories:
         name = encoder.categories[0].name
-        raise LabError(f"--model {model} takes numbers alone, but column {name!r} holds words: use mlp, or --drop it")
+        raise LabError(
+            f"--model {model} takes only numbers, but column {name!r} holds words: use mlp, or --drop the column"
+        )
     if model == "mlp":
         return models.build("mlp", in_shape, outputs, hidden=hidden)
     if model == "linear":
@@ -140,10 +142,10 @@ def read_inputs(run: Path) -> Inputs:
     """Read the description in a run's folder, with its network."""
     path = run / INPUTS_FILE
     if not path.exists():
-        raise LabError(f"no trained model in {run} (it has no {INPUTS_FILE})")
+        raise LabError(f"there is no trained model in {run} (it has no {INPUTS_FILE})")
     described = read_json(path)
     if described.get("format") != FORMAT or described.get("version") != VERSION:
-        raise LabError(f"{path} is not of this version of fcco")
+        raise LabError(f"{path} was not written by this version of fcco")
     try:
         encoder = None
         if described["encoder"] is not None:
@@ -177,7 +179,7 @@ def load_model(run: str | Path) -> Prepared:
     if path.is_dir():
         path = path / "weights.pt"
     if not path.exists():
-        raise LabError(f"no trained model at {path}")
+        raise LabError(f"there is no trained model at {path}")
     model = read_inputs(path.parent).model
     try:
         content: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")

@@ -1,6 +1,7 @@
-"""The ready objectives as plain losses, for a loop, a network and an optimizer of one's own.
+"""The ready-made objectives as plain losses, for your own loop, network and optimizer.
 
-Three lines: a loss that knows the training labels, a DataLoader that tells the positions of its examples, and the call.
+It takes three lines: a loss made with the training labels, a DataLoader that yields the positions of its examples, and
+the call.
 
 >>> import torch
 >>> from torch.utils.data import DataLoader, TensorDataset

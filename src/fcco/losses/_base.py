@@ -35,32 +35,32 @@ class Loss(nn.Module):
     ``loss(scores, y, id).backward()`` leaves :math:`\frac1B \sum_i f_i'(u_i) \nabla g_i` in the gradients, what
     :class:`fcco.Solver` with ``fcco.soap(beta=beta)`` computes on the same batch, step for step. The value is
     :math:`\frac1B \sum_i f_i(u_i)`. The blocks i are those of the batch (every positive with a negative to compare it
-    with, and so on); those present of a class (query, group, risk set) are taken for a uniform draw from it. A batch
+    with, and so on). Those present of a class (query, group, risk set) are treated as a uniform draw from it. A batch
     without a block gives zero, with a graph.
 
-    u moves in training mode only (``loss.eval()``: the value, without moving u), and only where it stays finite.
-    Some losses train variables of their own: give ``[*model.parameters(), *loss.parameters()]`` to the optimizer.
+    u moves only in training mode, and only where it stays finite. After ``loss.eval()``, calls give just the value.
+    Some losses train variables of their own: pass ``[*model.parameters(), *loss.parameters()]`` to the optimizer.
 
-    Under torch.distributed every rank gathers the scores and ids of all, so that the loss and u are the same
+    Under torch.distributed, every rank gathers the scores and ids of all ranks, so the loss and u are the same
     everywhere, and gradients averaged over ranks (DDP does so) are those of one rank with the whole batch. In eval mode
-    a rank has its own batch alone.
+    a rank uses only its own batch.
 
     With ``memory`` the loss keeps the last output of every example in place of u, takes exact weights from that table,
-    and draws batches by them (:meth:`sampler`): the steps of ``fcco.Solver(..., fcco.output_memory())``. Its value is F
-    at the table.
+    and draws batches by them (:meth:`sampler`). These are the steps of ``fcco.Solver(..., fcco.output_memory())``, and
+    the value is F at the table.
 
     Args:
-        objective: over data without inputs, whose model hands on what it is given.
-        y: the labels for comparison, as the user gave them; None: nothing to compare.
+        objective: an objective over data without inputs, whose model returns what it is given.
+        y: the labels to compare with, as the user gave them. None: no comparison.
         beta: the weight of a fresh estimate in u, in (0, 1]; a number or a function of the call 1, 2, ... A memory has
-            no u, and no use for it.
-        memory: True, or settings: the output memory.
+            no u and ignores it.
+        memory: True, or settings of the output memory.
 
     Attributes:
-        objective: what it is a loss of.
-        u: (m, dim) the tracked means, logarithms where the objective says so; None with a memory.
+        objective: the objective behind the loss.
+        u: (m, dim) the tracked means, or their logarithms if the objective tracks these; None with a memory.
         visited: (m,) bool, which blocks have a u; None with a memory.
-        steps: () int64, how many calls moved u, or wrote into the table.
+        steps: () int64, the number of calls that moved u or wrote into the table.
     """
 
     u: Tensor
@@ -90,12 +90,12 @@ class Loss(nn.Module):
         self.register_load_state_dict_post_hook(_read_steps)  # type: ignore[no-untyped-call]
 
     def forward(self, scores: Any, y: Any = None, id: Any = None) -> Tensor:
-        """The loss of a batch.
+        """Compute the loss of a batch.
 
         Args:
             scores: (K, ...) the network's outputs, with their graph.
-            y: (K, ...) the labels, compared with those that the loss was made with; None: not compared.
-            id: (K,) integers, the positions of the examples in the training data, best on the CPU.
+            y: (K, ...) the labels, compared with those that the loss was made with. None: no comparison.
+            id: (K,) integers, the positions of the examples in the training data, preferably on the CPU.
 
         Returns:
             ().
@@ -189,14 +189,14 @@ class Loss(nn.Module):
     def sampler(
         self, blocks: int, samples: int, *, seed: int = 0, steps_per_epoch: int | None = None
     ) -> ImportanceBatches | UniformBatches:
-        """Batches that suit the loss, for ``DataLoader(Indexed(dataset), batch_sampler=loss.sampler(16, 64))``.
+        """Make a batch sampler for the loss: ``DataLoader(Indexed(dataset), batch_sampler=loss.sampler(16, 64))``.
 
-        Uniform draws within every class; with ``memory`` draws by importance. Batches must reach the loss whole.
+        It draws uniformly within every class, or by importance with ``memory``. Batches must reach the loss whole.
 
         Args:
-            blocks: how many examples of the blocks' class (positives, but for PNormPush) a batch has, over all ranks;
-                how many queries, groups or bags.
-            samples: how many of the other class; how many items of each query, group or bag. Elsewhere (several labels,
+            blocks: the number of examples of the blocks' class in a batch, over all ranks (positives, except for
+                PNormPush), or the number of queries, groups or bags.
+            samples: the number of the other class, or of items of each query, group or bag. Otherwise (several labels,
                 risk sets, features; the memory over queries) a batch has as many examples as one of
                 ``solver.loader(blocks, samples)``.
             seed: of the draws.

@@ -19,16 +19,16 @@ class GlobalContrastive(Loss):
     """:class:`fcco.objectives.GlobalContrastive` as a loss (SogCLR; iSogCLR with a learned temperature).
 
     The call is ``loss((first, second), id=id)`` with features (K, d) of two views or modalities, or
-    ``loss(features, id=id)`` with (K, 2, d). It has no labels: y is not looked at.
+    ``loss(features, id=id)`` with (K, 2, d). It has no labels and ignores y.
 
     Args:
-        num_examples: N, how many training examples there are.
+        num_examples: N, the number of training examples.
         beta: see :class:`Loss`.
         temperature: a number, or a :class:`fcco.objectives.LearnedTemperature`.
-        two_modal: whether the two features are of two modalities.
+        two_modal: whether the two features belong to two modalities.
         epsilon: >= 0, relative to the positive pair.
         normalize: divide features by their length.
-        weight: (N,) how much each example counts; None: all alike.
+        weight: (N,) how much each example counts. None: equally.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class NCA(Loss):
     Args:
         y: (N,) the training classes.
         beta: see :class:`Loss`.
-        log_likelihood: the logarithm of the probability of the right class, in place of it.
-        weight: (N,) how much each example counts; None: all alike.
+        log_likelihood: use the logarithm of the probability of the right class.
+        weight: (N,) how much each example counts. None: equally.
     """
 
     def __init__(self, y: Any, *, beta: Schedule = 0.1, log_likelihood: bool = False, weight: Any = None) -> None:

@@ -18,17 +18,17 @@ from fcco.objectives._group_dro import cross_entropy
 
 @final
 class GroupDRO(Loss):
-    """:class:`fcco.objectives.GroupDRO` as a loss; ``loss.parameters()`` (the threshold) belong into the optimizer.
+    """:class:`fcco.objectives.GroupDRO` as a loss. Pass ``loss.parameters()`` (the threshold) to the optimizer.
 
     Args:
         y: (N, ...) the training targets.
         group: (N,) the group of each training example.
         risk: ``KLRisk(strength)`` or ``CVaRRisk(fraction)``.
         beta: see :class:`Loss`.
-        loss: (scores, y) -> (K,), by default cross-entropy with logits.
-        group_weight: (m,) how much each group counts; None: equally.
-        start: of the trained threshold: the mean loss to be expected at first is a good place.
-        weight: (N,) how much each example counts within its group; None: all alike.
+        loss: (scores, y) -> (K,). The default is cross-entropy with logits.
+        group_weight: (m,) how much each group counts. None: equally.
+        start: initial threshold. A good choice is the mean loss expected at first.
+        weight: (N,) how much each example counts within its group. None: equally.
     """
 
     def __init__(
@@ -50,17 +50,17 @@ class GroupDRO(Loss):
 
 @final
 class MultiInstance(Loss):
-    """:class:`fcco.objectives.MultiInstance` as a loss; ``loss.parameters()`` (the centers) belong into the optimizer.
+    """:class:`fcco.objectives.MultiInstance` as a loss. Pass ``loss.parameters()`` (the centers) to the optimizer.
 
-    The call has a score, the label of its bag and an id per instance.
+    Each call takes a score, the label of the bag and an id for every instance.
 
     Args:
-        bag: (N,) the bag of each training instance: the row of y; with a dict for y, its keys.
+        bag: (N,) the bag of each training instance: its row in y, or its key if y is a dict.
         y: (m,) the label of each bag, or a dict from bags to labels.
         beta: see :class:`Loss`.
-        temperature: of the pooling within a bag; a small one takes the maximum.
-        loss: of the difference of the centers, by default ``SquaredHinge(margin=1, scale=2)``.
-        weight: (N,) how much each instance counts within its bag; None: all alike.
+        temperature: temperature of the pooling within a bag. A small one approaches the maximum.
+        loss: loss of the difference of the centers. The default is ``SquaredHinge(margin=1, scale=2)``.
+        weight: (N,) how much each instance counts within its bag. None: equally.
         positive: the value of y that is positive.
     """
 

@@ -22,10 +22,10 @@ class NDCG(Loss):
         query: (N,) the query of each training item.
         relevance: (N,) its relevance, >= 0.
         beta: see :class:`Loss`.
-        surrogate: of a pair's difference of scores, by default ``SquaredHinge(margin=1)``.
-        block_weight: (m,) a number per relevant item; None: every query counts the same.
-        weight: (N,) how much each item counts; None: all alike.
-        memory: True, or settings: the output memory in place of u, with batches of :meth:`sampler`.
+        surrogate: loss of a pair's difference of scores. The default is ``SquaredHinge(margin=1)``.
+        block_weight: (m,) one number per relevant item. None: every query counts the same.
+        weight: (N,) how much each item counts. None: equally.
+        memory: True, or settings, to use the output memory in place of u, with batches of :meth:`sampler`.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Cox(Loss):
     """:class:`fcco.objectives.Cox` as a loss; the call's y is (time, event), as a pair of (K,) or as (K, 2).
 
     Args:
-        time: (N,) of the event, or when the training subject was last seen.
+        time: (N,) the time of the event, or when the training subject was last seen.
         event: (N,) 0/1 or bool: whether the event was observed.
         beta: see :class:`Loss`.
         weight, memory: as for :class:`NDCG`.

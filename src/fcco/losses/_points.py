@@ -21,14 +21,14 @@ class PartialAUC(Loss):
     Args:
         y: (N,) or (N, T) the training labels, by the rules of :class:`fcco.data.Points`.
         beta: see :class:`Loss`.
-        temperature: a small one minds the hardest negatives only.
-        positive_temperature: of the two-way form; None: one-way.
-        loss: of a pair's difference of scores, by default ``SquaredHinge(margin=1)``.
-        start: of the trained threshold (two-way).
-        weight: (N,) how much each example counts; None: all alike.
+        temperature: a small one counts only the hardest negatives.
+        positive_temperature: temperature of the positives, for the two-way form. None: one-way.
+        loss: loss of a pair's difference of scores. The default is ``SquaredHinge(margin=1)``.
+        start: initial threshold (two-way).
+        weight: (N,) how much each example counts. None: equally.
         positive: the value of y that is positive.
         classes: the classes in the order of the scores' columns.
-        memory: True, or settings: the output memory in place of u, with batches of :meth:`sampler`.
+        memory: True, or settings, to use the output memory in place of u, with batches of :meth:`sampler`.
 
     Example:
         >>> import torch
@@ -67,7 +67,7 @@ class AveragePrecision(Loss):
     Args:
         y: (N,) or (N, T) the training labels, by the rules of :class:`fcco.data.Points`.
         beta: see :class:`Loss`.
-        loss: of a pair's difference of scores, by default ``SquaredHinge(margin=1)``.
+        loss: loss of a pair's difference of scores. The default is ``SquaredHinge(margin=1)``.
         weight, positive, classes, memory: as for :class:`PartialAUC`.
     """
 
@@ -93,10 +93,10 @@ class PNormPush(Loss):
     Args:
         y: (N,) or (N, T) the training labels, by the rules of :class:`fcco.data.Points`.
         beta: see :class:`Loss`.
-        p: >= 1; a large one minds the highest negatives.
-        loss: of a pair's difference of scores, by default ``Logistic()``.
-        logarithm: the form with a trained threshold, which cannot overflow.
-        start: of that threshold.
+        p: >= 1. A large one stresses the highest negatives.
+        loss: loss of a pair's difference of scores. The default is ``Logistic()``.
+        logarithm: use the form with a trained threshold, which cannot overflow.
+        start: initial value of that threshold.
         weight, positive, classes, memory: as for :class:`PartialAUC`.
     """
 
@@ -123,14 +123,14 @@ class PNormPush(Loss):
 class MultiTaskAUC(Loss):
     """:class:`fcco.objectives.MultiTaskAUC` as a loss: an AUC per class or label, averaged.
 
-    With ``trained_centers`` (the default) ``loss.parameters()`` belong into the optimizer.
+    With ``trained_centers`` (the default), pass ``loss.parameters()`` to the optimizer.
 
     Args:
         y: (N,) classes or (N, T) the training labels, by the rules of :class:`fcco.data.Tasks`.
         beta: see :class:`Loss`.
-        loss: of the difference of the class means, by default ``SquaredHinge(margin=1, scale=0.5)``.
-        trained_centers: centers as trained variables, or exact class means.
-        block_weight: (T,) how much each task counts; None: equally.
+        loss: loss of the difference of the class means. The default is ``SquaredHinge(margin=1, scale=0.5)``.
+        trained_centers: whether the centers are trained variables; otherwise they are exact class means.
+        block_weight: (T,) how much each task counts. None: equally.
         weight, positive, classes, memory: as for :class:`PartialAUC`.
     """
 

@@ -58,15 +58,15 @@ class MemoryDiagnosis:
 
 
 def diagnose(solver: Solver) -> MemoryDiagnosis:
-    """Age and staleness of the table, the spread of the draws, the share of capped output gradients; a device waits.
+    """Report the age and staleness of the table, the spread of the draws and the share of capped output gradients.
 
     ``solver.diagnose()`` gives F itself and its gradient, as with every method.
 
     Args:
-        solver: with :func:`fcco.output_memory`, after a step or a scoring pass.
+        solver: a solver with :func:`fcco.output_memory`, after a step or a scoring pass.
 
     Raises:
-        RuntimeError: where the table is empty.
+        RuntimeError: if the table is empty.
     """
     state = memory_of(solver)
     table = state.table
@@ -129,7 +129,8 @@ def warn_if_stale(state: MemoryState, step: int, stacklevel: int) -> None:
         return
     state.warned = True
     warnings.warn(
-        f"step {step}: fresh outputs differ from the stored ones {float(state.staleness):.1f} times as much as those "
-        "differ from each other; the weights mean little: lower the learning rate, or raise the examples per step",
+        f"step {step}: fresh outputs differ from the stored ones {float(state.staleness):.1f} times as "
+        "much as the stored ones "
+        "differ from each other, so the weights mean little; lower the learning rate, or draw more examples per step",
         stacklevel=stacklevel + 1,
     )

@@ -55,7 +55,7 @@ class MemoryEngine(TableKeeper, Engine):
         objective = parts.objective
         assert isinstance(objective, OutputObjective)  # the table of refused pairs has seen to it
         if parts.u0 is not None:
-            raise ValueError(f"u0 must be None for {parts.method.name}: it keeps outputs, not rows u")
+            raise ValueError(f"u0 must be None for {parts.method.name}, which keeps outputs instead of rows u")
         Engine.__init__(self, parts)
         self._counters = parts.counters
         self._raises = parts.raises
@@ -123,8 +123,9 @@ class MemoryEngine(TableKeeper, Engine):
         is_drawn = batch.probability is not None and batch.weight is not None
         if not is_drawn and batch.index is not None:
             raise ValueError(
-                "batch.probability and batch.weight must be given: those of solver.loader(...) have them, and batches "
-                "of data.batch(ids, x) do without"
+                "batch.probability and batch.weight must be given: batches of solver.loader(...) have them, and "
+                "batches "
+                "of data.batch(ids, x) do not need them"
             )
         self._objective.check_origin(batch)
         device = self._like.device

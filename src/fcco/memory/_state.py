@@ -100,14 +100,14 @@ def check_sizes(state: dict[str, Any], examples: int, strata: list[int]) -> None
         strata: how many examples each has.
     """
     if len(state["shares"]) != len(strata):
-        raise ValueError(f"the state has {len(state['shares'])} strata, this memory {len(strata)}")
+        raise ValueError(f"the state has {len(state['shares'])} strata, but this memory has {len(strata)}")
     for share, size in zip(state["shares"], strata, strict=True):
         if share.shape[0] not in (0, size):
-            raise ValueError(f"the state has a stratum of {share.shape[0]} examples, the data of {size}")
+            raise ValueError(f"the state has a stratum of {share.shape[0]} examples, but the data have one of {size}")
     if state["values"] is None:
         return
     if state["values"].shape[0] != examples or state["written"].shape != (examples,):
-        raise ValueError(f"the state is of {state['values'].shape[0]} examples, the data has {examples}")
+        raise ValueError(f"the state is of {state['values'].shape[0]} examples, but the data have {examples}")
 
 
 def check_rows(state: dict[str, Any], rows: list[Tensor]) -> None:

@@ -128,7 +128,7 @@ def _check_number(name: str, value: Any, check: checks.Check, capturable: bool) 
     if callable(value) and name == "beta":
         if capturable:
             raise ValueError(
-                f"{name} must be a number or a tensor where capturable is True (a captured step runs no Python), "
+                f"{name} must be a number or a tensor if capturable is True (a captured step runs no Python), "
                 f"got the function {value!r}"
             )
         at(value, 1, name, check)

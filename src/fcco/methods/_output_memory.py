@@ -14,7 +14,7 @@ class OutputMemory:
     """What the output memory does with its table.
 
     Args:
-        importance: p in [0, 1]: the share of the draws that are made by how much each example matters.
+        importance: p in [0, 1], the share of the draws that are made by importance.
         cap: no draw has an output gradient of more than this many times the mean of its stratum; None: no cap.
         balance: rescale the output gradients so that they add up to zero wherever F is invariant to a common shift;
             where that is the whole table, both signs to what they add up to in it.
@@ -36,4 +36,4 @@ class OutputMemory:
         if self.refresh is not None:
             checks.positive_int("refresh", self.refresh)
         if checks.fraction("renewal", self.renewal) == 0.0:
-            raise ValueError("renewal must be > 0: else the probabilities stay what they were at the start")
+            raise ValueError("renewal must be > 0: with 0 the probabilities would never change")

@@ -17,15 +17,15 @@ from fcco.methods.trackers import Tracker
 @final
 @dataclass(frozen=True)
 class Method:
-    """A method: how u follows g, how z follows grad F, and which u weighs the gradients.
+    """A method: how u follows g, how z follows grad F, and which u weights the gradients.
 
     Args:
         name: the name in :data:`METHODS`.
         tracker: how u follows g.
         estimator: how z follows grad F.
         lag: 1: G uses u_{t-1} and G- uses u_{t-2}; 0: G uses u_t and G- uses u_{t-1}.
-        finite_sum: keeps a reference w_tau, renewed by passes over all data.
-        period: every how many steps the reference is renewed; None: once per epoch, that is, after as many steps
+        finite_sum: whether it keeps a reference w_tau, which passes over all data renew.
+        period: steps between two renewals of the reference; None: once per epoch, that is, after as many steps
             as draw the number of samples that a full pass takes (by the batch at which it was renewed).
         memory: settings of the output memory, which then takes the place of the tracker; else None.
     """
@@ -75,10 +75,10 @@ def sox(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 0, nesterov: 
     """SOX: moving average x momentum (Wang & Yang, ICML 2022).
 
     Args:
-        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
-        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
-        lag: 0 weighs the gradient with the fresh u; 1 with the u from before the step, as the paper's methods do.
-        nesterov: hand Nesterov's mixture of z and the fresh gradient to the optimizer.
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t; 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t; 1 forgets all earlier probes.
+        lag: 0 weights the gradient with the fresh u; 1 with the u from before the step, as the paper's methods do.
+        nesterov: pass Nesterov's mixture of z and the fresh gradient to the optimizer.
     """
     return Method("sox", trackers.MovingAverage(beta), estimators.Momentum(alpha, nesterov), lag)
 
@@ -87,8 +87,8 @@ def soap(*, beta: Schedule = 0.1, lag: int = 0) -> Method:
     """SOAP: moving average x plain gradient (Qi et al., NeurIPS 2021).
 
     Args:
-        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
-        lag: 0 weighs the gradient with the fresh u; 1 with the u from before the step, as the paper's methods do.
+        beta: rate of the tracker u, in (0, 1], or a function of t; 1 forgets all earlier probes.
+        lag: 0 weights the gradient with the fresh u; 1 with the u from before the step, as the paper's methods do.
     """
     return Method("soap", trackers.MovingAverage(beta), estimators.Plain(), lag)
 
@@ -97,17 +97,17 @@ def bsgd(*, lag: int = 0) -> Method:
     """BSGD: the mini-batch's own g x plain gradient; biased for small B2 (Hu et al., NeurIPS 2020).
 
     Args:
-        lag: without a tracker both weigh the gradient with the batch's own g; kept so that recipes are called alike.
+        lag: has no effect, since the batch's own g weights the gradient either way; all recipes take it.
     """
     return Method("bsgd", trackers.NoTracker(), estimators.Plain(), lag)
 
 
 def bspiderboost(*, period: int = 20, lag: int = 0) -> Method:
-    """BSpiderBoost: the mini-batch's own g x SARAH; hand it larger batches at t = 1, 1 + period, ...
+    """BSpiderBoost: the mini-batch's own g x SARAH. It needs larger batches at t = 1, 1 + period, ...
 
     Args:
         period: steps between two large batches.
-        lag: without a tracker both weigh the gradient with the batch's own g; kept so that recipes are called alike.
+        lag: has no effect, since the batch's own g weights the gradient either way; all recipes take it.
     """
     return Method("bspiderboost", trackers.NoTracker(), estimators.Sarah(period), lag)
 
@@ -116,10 +116,10 @@ def storm_v1(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 1, neste
     """Naive STORM x momentum: an ablation of MSVR-v1.
 
     Args:
-        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
-        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
-        lag: 1 weighs the gradient with the u from before the step, as the paper does; 0 with the fresh one.
-        nesterov: hand Nesterov's mixture of z and the fresh gradient to the optimizer.
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t; 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t; 1 forgets all earlier probes.
+        lag: 1 weights the gradient with the u from before the step, as the paper does; 0 with the fresh u.
+        nesterov: pass Nesterov's mixture of z and the fresh gradient to the optimizer.
     """
     return Method("storm-v1", trackers.Storm(beta), estimators.Momentum(alpha, nesterov), lag)
 
@@ -128,10 +128,10 @@ def storm_v2(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 1, zeta:
     """Naive STORM x STORM: an ablation of MSVR-v2.
 
     Args:
-        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
-        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
-        lag: 1 weighs the gradient with the u from before the step, as the paper does; 0 with the fresh one.
-        zeta: in [0, 1], scales STORM's correction of z: 1 is the paper's rule, 0 is momentum.
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t; 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t; 1 forgets all earlier probes.
+        lag: 1 weights the gradient with the u from before the step, as the paper does; 0 with the fresh u.
+        zeta: factor in [0, 1] of STORM's correction of z; 1 is the paper's rule, 0 is momentum.
     """
     return Method("storm-v2", trackers.Storm(beta), estimators.Storm(alpha, zeta=zeta), lag)
 
@@ -142,11 +142,11 @@ def msvr_v1(
     """MSVR-v1: MSVR x momentum (equation 7). Two forward passes and one backward pass per step.
 
     Args:
-        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
-        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
-        gamma: weight of the correction g - g-; None: the paper's formula, :func:`fcco.trackers.msvr_gamma`; 0: none.
-        lag: 1 weighs the gradient with the u from before the step, as the paper does; 0 with the fresh one.
-        nesterov: hand Nesterov's mixture of z and the fresh gradient to the optimizer.
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t; 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t; 1 forgets all earlier probes.
+        gamma: weight of the correction g - g-. None: the paper's formula, :func:`fcco.trackers.msvr_gamma`. 0: none.
+        lag: 1 weights the gradient with the u from before the step, as the paper does; 0 with the fresh u.
+        nesterov: pass Nesterov's mixture of z and the fresh gradient to the optimizer.
     """
     return Method("msvr-v1", trackers.MSVR(beta, gamma), estimators.Momentum(alpha, nesterov), lag)
 
@@ -164,11 +164,11 @@ def msvr_v2(
     ``zeta`` in [0, 1] scales STORM's correction; see :class:`fcco.estimators.Storm`.
 
     Args:
-        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
-        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
-        gamma: weight of the correction g - g-; None: the paper's formula, :func:`fcco.trackers.msvr_gamma`; 0: none.
-        lag: 1 weighs the gradient with the u from before the step, as the paper does; 0 with the fresh one.
-        zeta: in [0, 1], scales STORM's correction of z: 1 is the paper's rule, 0 is momentum.
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t; 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t; 1 forgets all earlier probes.
+        gamma: weight of the correction g - g-. None: the paper's formula, :func:`fcco.trackers.msvr_gamma`. 0: none.
+        lag: 1 weights the gradient with the u from before the step, as the paper does; 0 with the fresh u.
+        zeta: factor in [0, 1] of STORM's correction of z; 1 is the paper's rule, 0 is momentum.
     """
     return Method("msvr-v2", trackers.MSVR(beta, gamma), estimators.Storm(alpha, zeta=zeta), lag)
 
@@ -184,11 +184,11 @@ def msvr_v3(
     """MSVR-v3: finite-sum MSVR x STORM with reference (equation 10); takes full passes every ``period`` steps.
 
     Args:
-        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
-        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t; 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t; 1 forgets all earlier probes.
         period: steps between two full passes over the data; None: one epoch.
-        gamma: weight of the correction g - g-; None: the paper's formula, :func:`fcco.trackers.msvr_gamma`; 0: none.
-        lag: 1 alone: the reference's gradient is weighed with the u from before the step.
+        gamma: weight of the correction g - g-. None: the paper's formula, :func:`fcco.trackers.msvr_gamma`. 0: none.
+        lag: must be 1, since the reference's gradient is weighted with the u from before the step.
     """
     tracker = trackers.MSVR(beta, gamma, finite_sum=True)
     return Method("msvr-v3", tracker, estimators.Storm(alpha, finite_sum=True), lag, True, period)
@@ -200,11 +200,11 @@ def msvr_v1_sp(
     """MSVR-v1, single point: one forward pass with a Jacobian-vector product, one backward pass.
 
     Args:
-        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
-        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
-        gamma: weight of the correction g - g-; None: the paper's formula, :func:`fcco.trackers.msvr_gamma`; 0: none.
-        lag: 1 weighs the gradient with the u from before the step, as the paper does; 0 with the fresh one.
-        nesterov: hand Nesterov's mixture of z and the fresh gradient to the optimizer.
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t; 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t; 1 forgets all earlier probes.
+        gamma: weight of the correction g - g-. None: the paper's formula, :func:`fcco.trackers.msvr_gamma`. 0: none.
+        lag: 1 weights the gradient with the u from before the step, as the paper does; 0 with the fresh u.
+        nesterov: pass Nesterov's mixture of z and the fresh gradient to the optimizer.
     """
     tracker = trackers.MSVR(beta, gamma, single_point=True)
     return Method("msvr-v1-sp", tracker, estimators.Momentum(alpha, nesterov), lag)
@@ -221,11 +221,11 @@ def msvr_v2_sp(
     """MSVR-v2, single point in u; the gradient at w_{t-1} is still needed.
 
     Args:
-        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
-        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
-        gamma: weight of the correction g - g-; None: the paper's formula, :func:`fcco.trackers.msvr_gamma`; 0: none.
-        lag: 1 weighs the gradient with the u from before the step, as the paper does; 0 with the fresh one.
-        zeta: in [0, 1], scales STORM's correction of z: 1 is the paper's rule, 0 is momentum.
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t; 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t; 1 forgets all earlier probes.
+        gamma: weight of the correction g - g-. None: the paper's formula, :func:`fcco.trackers.msvr_gamma`. 0: none.
+        lag: 1 weights the gradient with the u from before the step, as the paper does; 0 with the fresh u.
+        zeta: factor in [0, 1] of STORM's correction of z; 1 is the paper's rule, 0 is momentum.
     """
     tracker = trackers.MSVR(beta, gamma, single_point=True)
     return Method("msvr-v2-sp", tracker, estimators.Storm(alpha, zeta=zeta), lag)
@@ -235,10 +235,10 @@ def variant_v1(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 1, nes
     """The paper's ablation of MSVR-v1 (equation 18): undrawn blocks decay.
 
     Args:
-        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
-        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
-        lag: 1 weighs the gradient with the u from before the step, as the paper does; 0 with the fresh one.
-        nesterov: hand Nesterov's mixture of z and the fresh gradient to the optimizer.
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t; 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t; 1 forgets all earlier probes.
+        lag: 1 weights the gradient with the u from before the step, as the paper does; 0 with the fresh u.
+        nesterov: pass Nesterov's mixture of z and the fresh gradient to the optimizer.
     """
     return Method("variant-v1", trackers.Variant(beta), estimators.Momentum(alpha, nesterov), lag)
 
@@ -247,9 +247,9 @@ def variant_v2(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, lag: int = 1) -> 
     """The paper's ablation of MSVR-v2 (equation 18): undrawn blocks decay.
 
     Args:
-        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
-        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
-        lag: 1 weighs the gradient with the u from before the step, as the paper does; 0 with the fresh one.
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t; 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t; 1 forgets all earlier probes.
+        lag: 1 weights the gradient with the u from before the step, as the paper does; 0 with the fresh u.
     """
     return Method("variant-v2", trackers.Variant(beta), estimators.Storm(alpha), lag)
 
@@ -258,10 +258,10 @@ def variant_v3(*, alpha: Schedule = 0.1, beta: Schedule = 0.1, period: int | Non
     """The paper's ablation of MSVR-v3 (equation 19): undrawn blocks decay.
 
     Args:
-        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
-        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t; 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t; 1 forgets all earlier probes.
         period: steps between two full passes over the data; None: one epoch.
-        lag: 1 weighs the gradient with the u from before the step, as the paper does; 0 with the fresh one.
+        lag: 1 weights the gradient with the u from before the step, as the paper does; 0 with the fresh u.
     """
     tracker = trackers.Variant(beta, finite_sum=True)
     return Method("variant-v3", tracker, estimators.Storm(alpha, finite_sum=True), lag, True, period)
@@ -271,9 +271,9 @@ def alexr(*, beta: Schedule = 0.1, theta: Schedule = 0.1, lag: int = 0) -> Metho
     """ALEXR, its first form: extrapolated moving average x plain gradient (Wang & Yang, ICML 2025).
 
     Args:
-        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
+        beta: rate of the tracker u, in (0, 1], or a function of t; 1 forgets all earlier probes.
         theta: weight of the extrapolation, in [0, 1]; 0: a moving average.
-        lag: 0 weighs the gradient with the fresh u; 1 with the u from before the step, as the paper's methods do.
+        lag: 0 weights the gradient with the fresh u; 1 with the u from before the step, as the paper's methods do.
     """
     return Method("alexr", trackers.Extrapolation(beta, theta), estimators.Plain(), lag)
 
@@ -282,9 +282,9 @@ def sonx(*, beta: Schedule = 0.1, gamma: Schedule | None = None, lag: int = 0) -
     """SONX for non-smooth f and g: MSVR (gamma = 0: moving average) x plain (Hu et al., NeurIPS 2023).
 
     Args:
-        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
-        gamma: weight of the correction g - g-; None: the paper's formula, :func:`fcco.trackers.msvr_gamma`; 0: none.
-        lag: 0 weighs the gradient with the fresh u; 1 with the u from before the step, as the paper's methods do.
+        beta: rate of the tracker u, in (0, 1], or a function of t; 1 forgets all earlier probes.
+        gamma: weight of the correction g - g-. None: the paper's formula, :func:`fcco.trackers.msvr_gamma`. 0: none.
+        lag: 0 weights the gradient with the fresh u; 1 with the u from before the step, as the paper's methods do.
     """
     return Method("sonx", trackers.MSVR(beta, gamma), estimators.Plain(), lag)
 
@@ -295,11 +295,11 @@ def sonex(
     """SONEX: MSVR (gamma = 0: moving average) x momentum, for a smoothed outer function (NeurIPS 2025).
 
     Args:
-        alpha: rate of the gradient estimate z, in (0, 1], or a function of t: 1 forgets all earlier gradients.
-        beta: rate of the tracker u, in (0, 1], or a function of t: 1 forgets all earlier probes.
-        gamma: weight of the correction g - g-; None: the paper's formula, :func:`fcco.trackers.msvr_gamma`; 0: none.
-        lag: 0 weighs the gradient with the fresh u; 1 with the u from before the step, as the paper's methods do.
-        nesterov: hand Nesterov's mixture of z and the fresh gradient to the optimizer.
+        alpha: rate of the gradient estimate z, in (0, 1], or a function of t; 1 forgets all earlier gradients.
+        beta: rate of the tracker u, in (0, 1], or a function of t; 1 forgets all earlier probes.
+        gamma: weight of the correction g - g-. None: the paper's formula, :func:`fcco.trackers.msvr_gamma`. 0: none.
+        lag: 0 weights the gradient with the fresh u; 1 with the u from before the step, as the paper's methods do.
+        nesterov: pass Nesterov's mixture of z and the fresh gradient to the optimizer.
     """
     return Method("sonex", trackers.MSVR(beta, gamma), estimators.Momentum(alpha, nesterov), lag)
 
@@ -310,8 +310,8 @@ def scent(*, step: Schedule = 0.1, alpha: Schedule | None = None, lag: int = 0, 
     Args:
         step: step size of each row's own rate, step u/(1 + step u).
         alpha: rate of the momentum z; None: no momentum.
-        lag: 0 weighs the gradient with the fresh u; 1 with the u from before the step, as the paper's methods do.
-        nesterov: hand Nesterov's mixture of z and the fresh gradient to the optimizer.
+        lag: 0 weights the gradient with the fresh u; 1 with the u from before the step, as the paper's methods do.
+        nesterov: pass Nesterov's mixture of z and the fresh gradient to the optimizer.
     """
     return Method("scent", trackers.OwnRate(step), _plain_or_momentum(alpha, nesterov), lag)
 
@@ -340,13 +340,13 @@ def output_memory(
     (:class:`fcco.objectives.OutputObjective`).
 
     Args:
-        importance: p in [0, 1]: the share of the draws that are made by how much each example matters.
+        importance: p in [0, 1], the share of the draws that are made by importance.
         cap: no draw has an output gradient of more than this many times the mean of its class; None: no cap.
         balance: rescale the output gradients so that they add up to zero wherever F is invariant to a common shift.
         refresh: steps between two evaluations of the whole table; None: chosen so that they stay cheap.
-        renewal: in (0, 1]: how much of the draws' probabilities each of them renews.
+        renewal: in (0, 1], the share of the draws' probabilities that each such evaluation renews.
         alpha: momentum, z = (1 - alpha) z + alpha G; None: the plain gradient (Adam has momentum of its own).
-        nesterov: Nesterov's form of that momentum.
+        nesterov: use Nesterov's form of that momentum.
 
     Example:
         >>> output_memory(cap=6.0).memory
@@ -360,7 +360,7 @@ def _plain_or_momentum(alpha: Schedule | None, nesterov: bool) -> Estimator:
     if alpha is not None:
         return estimators.Momentum(alpha, nesterov)
     if nesterov:
-        raise ValueError("nesterov needs momentum: give alpha too")
+        raise ValueError("nesterov=True needs momentum: pass alpha too")
     return estimators.Plain()
 
 

@@ -130,7 +130,7 @@ def check_sizes(m: int, b1: int, b2: int) -> None:
 
 def constant(c: float) -> float:
     if checks.positive("c", c) < 1.0:
-        raise ValueError(f"c must be >= 1 (it is a maximum that holds 1), got {c}")
+        raise ValueError(f"c must be >= 1 (it is a maximum over terms that include 1), got {c}")
     return c
 
 

@@ -29,21 +29,21 @@ class AveragePrecision(AnchoredObjective):
         F(w) = -\frac1m \sum_{i: y_i = 1}
                \frac{\sum_j \ell(h_j - h_i)\, 1[y_j = 1]}{\sum_j \ell(h_j - h_i)}
 
-    Block i is positive i (with several tasks, a (task, positive) pair). With means over all labelled data, the positive
-    itself among them, :math:`g_i = (E_j\, \ell(h_j - h_i) 1[y_j = 1],\; E_j\, \ell(h_j - h_i))` and
+    Block i is positive i (with several tasks, a (task, positive) pair). With means over all labelled data, and the
+    positive itself among them, :math:`g_i = (E_j\, \ell(h_j - h_i) 1[y_j = 1],\; E_j\, \ell(h_j - h_i))` and
     :math:`f_i(u) = -u_1/u_2`, the precision at i's own score with l for the 0/1 step. It lies in [-1, 0]. The data's
     weights enter all these means.
 
-    Both components are in the log domain, so l may be as small as the scores make it. Where :math:`u_2 = 0` (margin 0
+    Both components are in the log domain, so l may be as small as the scores make it. If :math:`u_2 = 0` (margin 0
     and nothing scores above i) f is 0/0 and takes the value of the perfect ranking, -1, with gradient 0.
 
     Args:
-        model: (K, ...) -> (K,) or (K, 1) scores; with several tasks (K, T), a column per task.
-        data: the points and their labels; tasks count equally.
-        loss: l, by default ``SquaredHinge(margin=1)``.
+        model: (K, ...) -> (K,) or (K, 1) scores; with several tasks (K, T), one column per task.
+        data: the points and their labels. Tasks count equally.
+        loss: l. The default is ``SquaredHinge(margin=1)``.
 
-    A batch of the loader has the positives that are blocks and samples of both classes, with weights that make up for
-    the classes being drawn in another proportion than the data's.
+    A batch of the loader has the positives that are its blocks and samples of both classes. Weights correct for the
+    proportion in which the classes are drawn.
 
     Example:
         >>> from fcco.data import Points

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class OverData(Protocol):
-    """An objective over data of its own, in two parts: the ready ones, and smoothed ones of those."""
+    """An objective over its own data: the ready-made ones, and smoothed versions of those."""
 
     @property
     def blocks(self) -> Blocks: ...
@@ -44,32 +44,32 @@ class OverData(Protocol):
 
 
 class OutputObjective(Objective):
-    """An objective whose g_i depends on the weights only through one output per example, over data that say which
+    """An objective whose g_i depend on the weights only through one output per example, over data that say which
     examples are compared.
 
     Subclasses write :meth:`values`, a pure function of the outputs (and of trained variables of their own), and
     :meth:`outer`. ``inner`` is the composition of the two parts.
 
-    ``shift_invariant`` says that F is invariant to one number added to the outputs of all examples (of each query,
-    where ``shift_per_query`` says so), in each column its own; what is not declared is not assumed.
+    ``shift_invariant`` declares that F is invariant to a number added to the outputs of all examples (of each query,
+    with ``shift_per_query``), separately in each column. What is not declared is not assumed.
 
-    ``compares_examples`` says that blocks compare examples with each other, as everything but groups and bags does: the
+    ``compares_examples`` declares that blocks compare examples with each other, as all but groups and bags do. The
     output memory needs that.
 
-    ``features`` says that the numbers of an output are the coordinates of one feature (or several), not scores that
-    stand for themselves: the length of a change is then what counts, not each number.
+    ``features`` declares that the numbers of an output are the coordinates of one feature (or several), not scores that
+    each stand alone. Then the length of a change counts, and not each number.
 
     Args:
-        model: maps ``batch.x`` to outputs, a row per example; a tuple is called as ``model(*x)``, a dict as
-            ``model(**x)``, and where the result has ``.logits`` these are the outputs.
-        blocks: what the blocks are, made from the data; it says m.
+        model: maps ``batch.x`` to outputs, one row per example. A tuple is passed as ``model(*x)`` and a dict as
+            ``model(**x)``. If the result has ``.logits``, these are the outputs.
+        blocks: the blocks, made from the data. They determine m.
         dim: p.
         log_domain: as in :class:`fcco.Objective`.
 
     Attributes:
-        data: the facts, one of :mod:`fcco.data`.
-        blocks: what the objective makes of them.
-        block_scale: (m,) what each block counts in F, None: 1; see :meth:`register_scale`.
+        data: the data, one of :mod:`fcco.data`.
+        blocks: the blocks made from them.
+        block_scale: (m,) factor of each block in F. None: 1. See :meth:`register_scale`.
     """
 
     block_scale: Tensor | None
@@ -101,7 +101,7 @@ class OutputObjective(Objective):
     # ------------------------------------------------------------------ f and g
 
     def outputs(self, x: Any) -> Tensor:
-        """What the network says of each example: (K, ...) -> (K, ...).
+        """The network's output for each example: (K, ...) -> (K, ...).
 
         Args:
             x: of the examples (K, ...), or a tuple or dict of such.
@@ -112,12 +112,12 @@ class OutputObjective(Objective):
         return result
 
     def values(self, index: Tensor, outputs: Tensor, batch: Batch) -> Tensor:
-        """g of the blocks (B, dim) from the outputs (K, ...) alone; ``batch.x`` is not read.
+        """g of the blocks (B, dim), from the outputs (K, ...) alone. ``batch.x`` is not read.
 
         Args:
             index: blocks (B,).
             outputs: of the network (K, ...).
-            batch: ids, labels, weights: who is compared with whom.
+            batch: ids, labels and weights, which say what is compared with what.
         """
         raise NotImplementedError(f"{type(self).__name__} must define values(index, outputs, batch)")
 
@@ -141,13 +141,13 @@ class OutputObjective(Objective):
         pin_memory: bool = False,
         large: tuple[int, int] | None = None,
     ) -> Loader:
-        """Batches of this objective's data: plain draws, which suit every tracker.
+        """Make a loader of this objective's data, with plain draws that suit every tracker.
 
         Args:
-            blocks: B1, how many blocks per step, over all ranks.
+            blocks: B1, the number of blocks per step, over all ranks.
             samples: B2; see the table in :mod:`fcco.data` for what it counts.
-            seed: of the loader's own generator.
-            steps_per_epoch: None: as many as it takes to draw as many examples as there are.
+            seed: seed of the loader's own generator.
+            steps_per_epoch: batches per iteration. None: as many as draw about N examples.
             num_workers: processes that fetch x.
             pin_memory: whether batches come in pinned memory.
             large: (period, factor): every period-th batch has factor times the blocks and samples.
@@ -168,12 +168,12 @@ class OutputObjective(Objective):
         """One pass over all data for this rank's blocks, with weights that make rows add up per block to g itself.
 
         Args:
-            chunk: how many examples a batch has at most (twice that where blocks are examples).
+            chunk: the largest number of examples in a batch (twice that if blocks are examples).
         """
         return full_pass(self.blocks, chunk, dtype=self.input_dtype())
 
     def complete(self, batch: Batch) -> Batch:
-        """A batch of ``data.batch(...)`` with its blocks and weights; one that has its blocks stays as it is.
+        """Add blocks and weights to a batch of ``data.batch(...)``. A batch that has its blocks stays as it is.
 
         Args:
             batch: with its ids.
@@ -184,7 +184,7 @@ class OutputObjective(Objective):
         return self.blocks.complete(batch)
 
     def input_dtype(self) -> torch.dtype | None:
-        """What floating point x is turned into: the dtype of the model's parameters; None: it stays as it is."""
+        """The dtype that floating-point x is converted to: that of the model's parameters. None: no conversion."""
         for parameter in self.model.parameters():
             if parameter.is_floating_point():
                 return parameter.dtype
@@ -193,9 +193,9 @@ class OutputObjective(Objective):
     # ------------------------------------------------------------------ the output memory
 
     def table_form(self, table: OutputTable) -> Form | None:
-        """F as a function of a table of outputs in a fast form; None: the generic form, from values and outer.
+        """Return F as a function of a table of outputs in a fast form. None: the generic form, by values and outer.
 
-        It is asked only where no subclass has another ``values`` or ``outer`` than the class that defines it.
+        It is used only if no subclass overrides ``values`` or ``outer`` of the class that defines it.
 
         Args:
             table: the outputs.
@@ -203,20 +203,20 @@ class OutputObjective(Objective):
         return None
 
     def objective_params(self) -> list[nn.Parameter]:
-        """What is trained besides the network: thresholds, temperatures."""
+        """Everything trained besides the network, such as thresholds and temperatures."""
         network = {id(p) for p in self.model.parameters()}
         return [p for p in self.parameters() if p.requires_grad and id(p) not in network]
 
     # ------------------------------------------------------------------ for subclasses
 
     def register_table(self, name: str, value: Tensor | None) -> None:
-        """Register what follows from the data (maps, counts, weights) as a buffer on the model's device.
+        """Register a table computed from the data (a map, counts, weights) as a buffer on the model's device.
 
-        It is not part of ``state_dict``: the data say it, and a state of other data must not overwrite it.
+        It is not part of ``state_dict``: the data determine it, and a state of other data must not overwrite it.
 
         Args:
-            name: of the buffer.
-            value: None: there is none.
+            name: name of the buffer.
+            value: the table, or None.
         """
         first = next(self.model.parameters(), None)  # a model without parameters has no device
         if value is not None and first is not None:
@@ -224,7 +224,7 @@ class OutputObjective(Objective):
         self.register_fixed_buffer(name, value, persistent=False)
 
     def register_scale(self, scale: Tensor | None) -> None:
-        """Set what f of each block (m,) is multiplied by in F; None: 1.
+        """Set the factor of each block (m,) in F. None: 1.
 
         Args:
             scale: (m,), or None.
@@ -234,7 +234,7 @@ class OutputObjective(Objective):
         self.register_table("block_scale", scale)
 
     def weighted(self, index: Tensor, f: Tensor) -> Tensor:
-        """f (B,) times what the blocks count.
+        """f (B,) times the factors of the blocks.
 
         Args:
             index: blocks (B,).
@@ -245,10 +245,10 @@ class OutputObjective(Objective):
         return f * self.block_scale[index].to(f.dtype)
 
     def checked_batch(self, data: tuple[Any, ...]) -> Batch:
-        """The one batch among the data of a step, refused where it lacks weights that the data have.
+        """Return the batch of a step. Raises if it lacks weights that the data have.
 
         Args:
-            data: as the step got them.
+            data: the arguments of the step.
         """
         if len(data) != 1 or not isinstance(data[0], Batch):
             got = ", ".join(type(item).__name__ for item in data) or "nothing"
@@ -261,10 +261,10 @@ class OutputObjective(Objective):
         return batch
 
     def check_origin(self, batch: Batch) -> None:
-        """Raise where a batch says that its ids are positions in other data than the objective's.
+        """Raise if the ids of a batch are positions in other data than the objective's.
 
         Args:
-            batch: any; one without an ``origin`` is not compared.
+            batch: the batch. One without an ``origin`` is not checked.
         """
         if batch.origin is None:
             return
@@ -329,7 +329,7 @@ def checked_weight(name: str, given: Tensor | None, size: int) -> Tensor | None:
     if wrong:
         raise ValueError(f"{name} must be finite and >= 0, got {weight[wrong[0]].item()} at {checks.some(wrong)}")
     if not bool((weight > 0).any()):
-        raise ValueError(f"{name} must be > 0 somewhere, got zeros only")
+        raise ValueError(f"{name} must be > 0 somewhere, got only zeros")
     return weight
 
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class Cox(OutputObjective):
-    r"""The negative log partial likelihood, an event's share of it (Breslow's form for tied times).
+    r"""The negative log partial likelihood per event (Breslow's form for tied times).
 
     .. math::
         F(w) = \frac1m \sum_i \log \sum_{j \in R_i} e^{h_j - h_i} \qquad R_i = \{j : T_j \ge T_i\}
 
-    Block i is an observed (uncensored) event, with :math:`R_i` the subjects still at risk at its time, itself
-    among them. :math:`g_i(w) = \frac1{n_i} \sum_{j \in R_i} e^{h_j - h_i}` with :math:`n_i = |R_i|` (in the log
+    Block i is an observed (uncensored) event, and :math:`R_i` are the subjects still at risk at its time, itself
+    included. :math:`g_i(w) = \frac1{n_i} \sum_{j \in R_i} e^{h_j - h_i}` with :math:`n_i = |R_i|` (in the log
     domain) and :math:`f_i(u) = \log u + \log n_i`. The data's weights multiply subjects at risk as well as events, and
     :math:`n_i` is then what the subjects at risk weigh together.
 
@@ -36,10 +36,10 @@ class Cox(OutputObjective):
     Attributes:
         block_item: (m,) the subject of each event, its position in the data, in their order.
         moment: (n,) the rank of each subject's time.
-        risk_size: (m,) how many subjects are at risk.
-        risk_weight: (m,) :math:`n_i`, what they weigh: the same number, without weights.
+        risk_size: (m,) the number of subjects at risk.
+        risk_weight: (m,) :math:`n_i`, the sum of their weights, which is the same number if the data have none.
 
-    A batch of the loader has, for each block, the event's own subject and others at risk; those no longer at risk
+    A batch of the loader has, for each block, the event's own subject and others at risk. Those no longer at risk
     do not count.
 
     Example:

@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class LearnedTemperature:
-    """A trained temperature: tau = minimum + exp(parameter), with rho tau added to f (iSogCLR).
+    """A trained temperature, tau = minimum + exp(parameter), with rho tau added to f (iSogCLR).
 
-    Without the price rho an ever higher temperature would always pay. At the optimum rho is the KL divergence of
+    Without the price rho, an ever higher temperature would always pay. At the optimum, rho is the KL divergence of
     the weights that the negatives get from equal weights: about 0.1 to 0.5 for two views, about 6 for two
     modalities; above the log of the number of negatives tau falls to its minimum.
 
     Args:
-        start: where tau starts.
+        start: initial tau.
         rho: the price of a unit of temperature.
-        minimum: what tau stays above.
-        per_example: one temperature for each example and direction, or one for all.
+        minimum: lower bound of tau.
+        per_example: whether each example and direction has its own temperature; otherwise there is one for all.
     """
 
     start: float = 0.1
@@ -64,13 +64,13 @@ class GlobalContrastive(OutputObjective):
                \sum_{z \in S_i^v} e^{(\langle h_i^v, z \rangle - \langle h_i^1, h_i^2 \rangle)/\tau}\Bigr)
 
     Block i is example i (or pair i), m = n, with features :math:`h_i^1, h_i^2` of its two views or modalities,
-    normalised to length 1. The negatives :math:`S_i^v` are both views of all other examples (2(n - 1) of them); with
-    two modalities those of the other modality alone (n - 1): direction 1 sets image i against all texts, direction
-    2 text i against all images. :math:`g_i(w)` are the two means (dim 2, in the log domain) and
+    normalised to length 1. The negatives :math:`S_i^v` are both views of all other examples (2(n - 1) of them). With
+    two modalities they are only those of the other one (n - 1): direction 1 compares image i with all texts, direction
+    2 compares text i with all images. :math:`g_i(w)` are the two means (dim 2, in the log domain) and
     :math:`f_i(u) = \frac12 \sum_v \tau (\log(\epsilon + u_v) + \rho)`, with :math:`\rho = 0` where tau is a number.
     With :math:`\epsilon = 1/|S|` this is InfoNCE (the positive in the denominator too) of a batch as large as
-    the data set, but for a constant. The data's weights enter the means over i and over the negatives; an example of
-    any weight is no negative of itself.
+    the data set, up to a constant. The data's weights enter the means over i and over the negatives. An example is
+    never a negative of itself, whatever its weight.
 
     Args:
         model: maps examples to features. One modality: (K, ...) -> (K, d), called once on both views of the batch
@@ -78,11 +78,11 @@ class GlobalContrastive(OutputObjective):
             tensor and return (K, 2, d) instead.
         data: the examples, x a tuple of the two views or modalities.
         temperature: tau, a number or a :class:`LearnedTemperature`.
-        two_modal: whether the two features are of two modalities.
+        two_modal: whether the two features belong to two modalities.
         epsilon: >= 0, SogCLR's epsilon_0, relative to the positive pair.
         normalize: divide features by their length.
 
-    A batch of the loader has the blocks' own examples and others, told apart by ``id``.
+    A batch of the loader has the blocks' own examples and others, which ``id`` tells apart.
 
     Example:
         >>> from fcco.data import Examples

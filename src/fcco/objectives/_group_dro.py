@@ -43,8 +43,8 @@ class GroupDRO(OutputObjective):
         data: the examples, their targets and their groups.
         risk: phi.
         loss: (outputs, y) -> (K,), a loss per example; the default is cross-entropy with logits.
-        group_weight: (m,) > 0, how much each group counts; None: equally.
-        start: where v starts; the mean loss to be expected at first is a good place.
+        group_weight: (m,) > 0, how much each group counts. None: equally.
+        start: initial v. A good choice is the mean loss expected at first.
 
     Example:
         >>> from fcco.data import Groups
@@ -87,7 +87,7 @@ class GroupDRO(OutputObjective):
         if weight is None:
             weight = torch.ones(self.num_blocks, dtype=torch.float64)
         if not bool((weight > 0).all()):
-            raise ValueError("group_weight must be > 0 for every group: leave a group out of the data instead")
+            raise ValueError("group_weight must be > 0 for every group: to leave a group out, remove it from the data")
         self.register_table("share", like_parameters(model, weight / weight.sum()))
 
     def constants(self) -> dict[str, Any]:

@@ -45,8 +45,8 @@ class ListNet(QueryObjective):
     Args:
         model: (K, ...) -> (K,) or (K, 1) scores h.
         data: the queries, with relevances y; P_y is their softmax over the query.
-        block_weight: (m,) in place of P_y(i): for example y_i/N_q, as Qiu et al. have it.
-        relevant_only: whether only items with y > 0 are blocks (in their order): all others must not count then.
+        block_weight: (m,) in place of P_y(i), for example y_i/N_q as in Qiu et al.
+        relevant_only: whether only items with y > 0 are blocks (in order). The others must then have no weight.
 
     A batch of the loader is as for :class:`NDCG`: each block's own item, and items of its query.
 

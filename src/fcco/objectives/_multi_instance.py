@@ -110,7 +110,9 @@ def positive_bags(label: Tensor | None) -> Tensor:
     positive = label == 1
     wrong = label[~positive & (label != 0)].tolist()
     if wrong:
-        raise ValueError(f"MultiInstance needs bags with two labels, none missing, got {checks.some(wrong)}")
+        raise ValueError(
+            f"MultiInstance needs bags whose labels have two values, none missing, got {checks.some(wrong)}"
+        )
     for name, mask in (("positive", positive), ("negative", ~positive)):
         if not bool(mask.any()):
             raise ValueError(f"MultiInstance needs at least one {name} bag, got none")

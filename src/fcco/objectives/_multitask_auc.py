@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class MultiTaskAUC(OutputObjective):
-    r"""AUC maximisation averaged over m tasks, in the decomposed form of the paper (with its sign mended).
+    r"""AUC maximisation averaged over m tasks, in the decomposed form of the paper (with its sign corrected).
 
     .. math::
         F(w, a, b) = \frac1m \sum_i E_+[(h_i(x) - a_i)^2] + E_-[(h_i(x) - b_i)^2]
@@ -43,14 +43,14 @@ class MultiTaskAUC(OutputObjective):
     :math:`f_i(u) = u_1 - u_3^2 + u_2 - u_4^2 + \ell(u_4 - u_3)`. The data's weights enter these means.
 
     Args:
-        model: (K, ...) -> (K, T) scores, a column per task (for one task (K,) will do).
-        data: the examples and their labels; a task has only its labelled examples. A task without positives or
-            negatives is no block, but keeps its column.
+        model: (K, ...) -> (K, T) scores, one column per task; for a single task also (K,).
+        data: the examples and their labels. A task has only its labelled examples. A task without positives or
+            without negatives is not a block, but keeps its column.
         loss: l: ``SquaredHinge(margin, scale=0.5)`` (the paper's, the default with margin 1), or ``Square(margin)``,
             with which F equals the pairwise square loss.
-        trained_centers: a, b as trained variables, or exact class means.
-        block_weight: (T,) how much each task counts, None: equally.
-        positive_fraction: the share of positives among the samples that a loader draws for a task; F is the same.
+        trained_centers: whether a and b are trained variables; otherwise they are the exact class means.
+        block_weight: (T,) how much each task counts. None: equally.
+        positive_fraction: share of positives among the samples that a loader draws for a task. It does not change F.
 
     Example:
         >>> from fcco.data import Tasks

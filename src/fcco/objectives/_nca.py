@@ -32,16 +32,16 @@ class NCA(OutputObjective):
     \sum_{y_j \ne y_i} e^{-d_{ij}})`, both in the log domain, and :math:`f_i(u) = -u_1/(u_1 + u_2)`, the sigmoid of
     :math:`\log u_1 - \log u_2`. (With the other classes alone in the second part, not all examples, p_i stays in
     (0, 1) whatever the trackers do.) With
-    ``log_likelihood`` f_i is :math:`-\log(u_1/(u_1 + u_2))`: its gradient does not fade where p_i is near 0. The data's
-    weights enter all these means; an example of any weight is no neighbour of itself.
+    ``log_likelihood`` f_i is :math:`-\log(u_1/(u_1 + u_2))`, whose gradient does not vanish near p_i = 0. The data's
+    weights enter all these means. An example is never a neighbour of itself, whatever its weight.
 
     Args:
         model: (K, ...) -> (K, d) features h (or (K,)).
-        data: the examples with their classes y (N,); every class needs two examples.
+        data: the examples with their classes y (N,). Every class needs at least two examples.
         log_likelihood: minimise the mean of -log p_i instead of -p_i.
 
-    A batch of the loader has the blocks' own examples and others. Both parts are means over all others: a batch without
-    anyone of the block's class says 0 for the first (-1e30 as its logarithm), which is right on average.
+    A batch of the loader has the blocks' own examples and others. Both parts are means over all others. A batch without
+    another example of the block's class gives 0 for the first (-1e30 as its logarithm), which is right on average.
 
     Example:
         >>> from fcco.data import Examples

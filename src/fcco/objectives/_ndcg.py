@@ -25,7 +25,7 @@ _LONGEST = 10_000_000  # places that a query's items may take together: one disc
 
 
 class NDCG(QueryObjective):
-    r"""The NDCG surrogate of SONG, averaged over queries (minus it, to be minimised).
+    r"""Minus the NDCG surrogate of SONG, averaged over queries.
 
     .. math::
         F(w) = -\frac1Q \sum_q \frac1{Z_q} \sum_{i \in q,\, y_i > 0} \frac{2^{y_i} - 1}{\log_2(1 + N_q\, g_i(w))},
@@ -41,10 +41,10 @@ class NDCG(QueryObjective):
         model: (K, ...) -> (K,) or (K, 1) scores h.
         data: the queries, with relevances y >= 0.
         surrogate: l, with l(0) > 0; None: ``SquaredHinge(margin=1)``, the paper's.
-        block_weight: (m,) in place of m/Q, a number per relevant item, in their order; None: every query counts the
+        block_weight: (m,) in place of m/Q, one number per relevant item, in order. None: every query counts the
             same.
 
-    A batch of the loader has, for each block, its own item and items of its query; items of other queries do not count.
+    A batch of the loader has, for each block, its own item and items of its query. Items of other queries do not count.
 
     Example:
         >>> from fcco.data import Queries
@@ -73,7 +73,7 @@ class NDCG(QueryObjective):
         self.surrogate: Surrogate = loss_or_default("surrogate", surrogate, SquaredHinge(margin=1.0))
         least = float(self.surrogate(torch.zeros(())))  # what an item adds to its own rank
         if least <= 0.0:
-            raise ValueError(f"surrogate must be > 0 at 0 (give it a margin), got {self.surrogate}")
+            raise ValueError(f"surrogate must be > 0 at 0, so give it a margin, got {self.surrogate}")
         lowest = float(data.relevance.min())
         if lowest < 0.0:
             raise ValueError(f"relevance must be >= 0 for NDCG, got {lowest:g}")
@@ -169,7 +169,7 @@ def ideal_dcg(gain: Tensor, query: Tensor, weight: Tensor | None = None) -> Tens
     weight = weight[order]
     total = weight.new_zeros(int(query.max()) + 1).index_add(0, query, weight)
     if float(total.max()) > _LONGEST:
-        raise ValueError(f"the weights of a query's items must not add up to more than {_LONGEST:g} for NDCG")
+        raise ValueError(f"the weights of the items of a query must not add up to more than {_LONGEST:g} for NDCG")
     # Items take the places from start to end, counted from the top of their own query.
     before_query = (total.cumsum(0) - total)[query]
     end = weight.cumsum(0) - before_query

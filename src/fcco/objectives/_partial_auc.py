@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PartialAUC(AnchoredObjective):
-    r"""Partial AUC at low false positive rates (one-way), and at high true positive rates too (two-way).
+    r"""Partial AUC at low false-positive rates (one-way), or also at high true-positive rates (two-way).
 
     One-way, with :math:`\lambda` the temperature:
 
@@ -29,27 +29,27 @@ class PartialAUC(AnchoredObjective):
                \exp(\ell(h_j - h_i)/\lambda)
 
     Block i is positive i (with several tasks, a (task, positive) pair). :math:`g_i = E_-\exp(\ell(h_j - h_i)/\lambda)`
-    in the log domain, and :math:`f_i(u) = \lambda \log u`. A small :math:`\lambda` minds the hardest negatives only,
-    a large one all of them alike (the AUC).
+    in the log domain, and :math:`f_i(u) = \lambda \log u`. A small :math:`\lambda` counts only the hardest negatives,
+    a large one counts all of them alike (the AUC).
 
-    Two-way, with :math:`\lambda'` the positives' temperature, the hardest positives count most:
+    Two-way, with :math:`\lambda'` the temperature of the positives, the hardest positives count most:
 
     .. math::
         F(w) = \lambda' \log \frac1{n_+} \sum_{i: y_i = 1} \exp(f_i(g_i)/\lambda')
              = \min_v \frac1{n_+} \sum_{i: y_i = 1} v + \lambda' (\phi((f_i(g_i) - v)/\lambda') - 1)
 
-    with a trained variable v (one per task) and :math:`\phi` an exponential that goes on straight above
-    :math:`n_+`, which changes no minimum. The data's weights enter all these means.
+    with a trained variable v (one per task) and :math:`\phi` an exponential that continues as a straight line above
+    :math:`n_+`, which changes no minimum. The weights of the data enter all these means.
 
     Args:
-        model: (K, ...) -> (K,) or (K, 1) scores; with several tasks (K, T), a column per task.
-        data: the points and their labels; tasks count equally.
+        model: (K, ...) -> (K,) or (K, 1) scores; with several tasks (K, T), one column per task.
+        data: the points and their labels. Tasks count equally.
         temperature: lambda > 0.
         positive_temperature: lambda' > 0 for the two-way form; None: one-way.
-        loss: l, by default ``SquaredHinge(margin=1)``.
-        start: v at the start (two-way).
+        loss: l. The default is ``SquaredHinge(margin=1)``.
+        start: initial v (two-way).
 
-    A batch of the loader has the positives that are blocks, and negatives for all of them.
+    A batch of the loader has the positives that are its blocks, and negatives that serve all of them.
 
     Example:
         >>> from fcco.data import Points

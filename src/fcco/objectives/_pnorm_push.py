@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 class PNormPush(AnchoredObjective):
-    r"""The p-norm push: a ranking loss that presses on the top of the list.
+    r"""The p-norm push: a ranking loss with emphasis on the top of the list.
 
     .. math::
         F(w) = \frac1{n_-} \sum_{i: y_i = 0} \Big( \frac1{n_+} \sum_{j: y_j = 1} \ell(h_i - h_j) \Big)^p
 
     Block i is negative i (with several tasks, a (task, negative) pair). :math:`g_i = E_+\,\ell(h_i - h_j)`, tracked in
-    the log domain, and :math:`f_i(u) = u^p`; p = 1 is the AUC, a large p minds the highest negative. The power of a
-    large u may leave the range of the floats. ``logarithm=True`` minimises a growing function of the same, the
-    logarithm of the p-norm, which cannot:
+    the log domain, and :math:`f_i(u) = u^p`. p = 1 is the AUC; a large p stresses the highest negative. The power of a
+    large u may overflow. ``logarithm=True`` minimises an increasing function of F, the
+    logarithm of the p-norm, which cannot overflow:
 
     .. math::
         \frac1p \log F(w) = \min_v \frac1{n_-} \sum_{i: y_i = 0} v + \tfrac1p (\phi(p (\log g_i - v)) - 1)
@@ -37,14 +37,14 @@ class PNormPush(AnchoredObjective):
     these means.
 
     Args:
-        model: (K, ...) -> (K,) or (K, 1) scores; with several tasks (K, T), a column per task.
-        data: the points and their labels; tasks count equally.
-        p: >= 1.
-        loss: l, by default ``Logistic()``; ``Exponential()`` is the reference's own.
-        logarithm: the second form.
-        start: v at the start (second form).
+        model: (K, ...) -> (K,) or (K, 1) scores; with several tasks (K, T), one column per task.
+        data: the points and their labels. Tasks count equally.
+        p: the power, >= 1.
+        loss: l. The default is ``Logistic()``; the reference uses ``Exponential()``.
+        logarithm: minimise the second form.
+        start: initial v (second form).
 
-    A batch of the loader has the negatives that are blocks, and positives for all of them.
+    A batch of the loader has the negatives that are its blocks, and positives that serve all of them.
 
     Example:
         >>> import torch

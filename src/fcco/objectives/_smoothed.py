@@ -22,7 +22,7 @@ _DOUBLINGS = 30
 
 
 def smoothed(objective: Objective, rho: float, *, prox: Prox | None = None) -> Smoothed:
-    r"""The same objective with each f_i replaced by its Moreau envelope; with :func:`fcco.sonex` this is SONEX.
+    r"""Replace each f_i of an objective by its Moreau envelope; with :func:`fcco.sonex` this is SONEX.
 
     .. math::
         f_{i,\rho}(u) = \min_v f_i(v) + \tfrac\rho2 \|v - u\|^2, \qquad
@@ -32,11 +32,11 @@ def smoothed(objective: Objective, rho: float, *, prox: Prox | None = None) -> S
 
     Args:
         objective: any objective in the plain domain (one that tracks log u is refused).
-        rho: > 0, and above the weak convexity constant of f where f is not convex.
-        prox: the proximal map in closed form. None takes ``objective.prox`` where there is one, else the ``prox`` of
-            the outer function given to :func:`fcco.objective` (:class:`Hinge`, :class:`Max`, :class:`CVaR`), else
-            safeguarded Newton steps. Those find kinks for dim 1; for dim > 1 f must be differentiable. They read
-            numbers, so an accelerator has to wait for them.
+        rho: > 0, and above the weak convexity constant of f if f is not convex.
+        prox: the proximal map in closed form. None uses ``objective.prox`` if there is one, otherwise the ``prox`` of
+            the outer function given to :func:`fcco.objective` (:class:`Hinge`, :class:`Max`, :class:`CVaR`), otherwise
+            safeguarded Newton steps. These find kinks for dim 1; for dim > 1, f must be differentiable. They read
+            numbers, so they make an accelerator wait.
 
     Blocks, data, batches, g and shapes are the objective's own.
 
@@ -54,7 +54,9 @@ def smoothed(objective: Objective, rho: float, *, prox: Prox | None = None) -> S
     if not isinstance(objective, Objective):
         raise TypeError(f"objective must be an Objective, got {type(objective).__name__}")
     if any(objective.log_domain):
-        raise ValueError(f"smoothed needs an objective in the plain domain; {type(objective).__name__} tracks log u")
+        raise ValueError(
+            f"smoothed needs an objective that tracks u itself, but {type(objective).__name__} tracks log u"
+        )
     if prox is None:
         prox = getattr(objective, "prox", None)
     return Smoothed(objective, checks.positive("rho", rho), prox)

@@ -22,7 +22,7 @@ _LEAST = -1.0e6  # no scale below e^_LEAST: where nothing is marked, the largest
 
 
 class Surrogate(ABC):
-    """A loss l >= 0 of a difference of two scores; a frozen dataclass, so that its ``repr`` says all about it."""
+    """A loss l >= 0 of a difference of two scores. It is a frozen dataclass, so its ``repr`` says everything."""
 
     #: whether l is made of exponentials: differences are then taken in double precision
     exponential: ClassVar[bool] = False
@@ -93,7 +93,7 @@ class SquaredHinge(_Quadratic):
     """scale * max(margin + x, 0)^2.
 
     Args:
-        margin: a pair costs nothing once the positive is ahead by it.
+        margin: the lead of the positive from which a pair costs nothing.
         scale: a factor.
 
     Example:
@@ -150,7 +150,7 @@ class Logistic(_Sharp):
     """log(1 + exp(sharpness * x)) / sharpness, smooth and never overflowing.
 
     Args:
-        sharpness: how fast it bends; large: a hinge.
+        sharpness: how sharply it bends. A large value approaches a hinge.
     """
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ class TableEstimator(BaseEstimator):
     ) -> FitResult:
         """Fit a network to the data; without a validation part where there is too little of it (not `split`)."""
         if isinstance(validation, float) and not split:
-            warnings.warn("too few rows to set some aside: nothing is chosen by a validation part", stacklevel=3)
+            warnings.warn("too few rows to hold some out: no settings are chosen by validation", stacklevel=3)
             validation = None
         network = self._network(outputs, seed)
         result = fit(
@@ -83,7 +83,7 @@ class TableEstimator(BaseEstimator):
                 return TableNetwork(self.encoder_, outputs)
             made = self.module(self.encoder_, outputs)
         if not isinstance(made, nn.Module):
-            raise TypeError(f"module must make a torch.nn.Module, got {type(made).__name__}")
+            raise TypeError(f"module must return a torch.nn.Module, got {type(made).__name__}")
         return made
 
     def _scores(self, X: Any) -> Any:

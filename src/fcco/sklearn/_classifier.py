@@ -27,29 +27,29 @@ _OTHERS = {
 
 
 class RankingClassifier(ClassifierMixin, TableEstimator):
-    """A classifier of tables that is trained for a ranking metric by :func:`fcco.fit`.
+    """A classifier for tables, trained for a ranking metric by :func:`fcco.fit`.
 
-    Binary, multi-class (one against the rest) and multi-label targets; NaN is a missing label. X may hold strings,
-    dates, missing values: see :class:`fcco.tables.TableEncoder`.
+    Targets may be binary, multi-class (one against the rest) or multi-label; NaN is a missing label. X may hold
+    strings, dates and missing values; see :class:`fcco.tables.TableEncoder`.
 
     Args:
-        metric: average_precision, roc_auc, partial_auc or two_way_partial_auc; of several labels or classes the mean.
-        module: the network; None: :class:`fcco.tables.TableNetwork`; or a torch.nn.Module that takes the encoded
-            table; or a function of the encoder and the number of scores that makes one.
-        max_fpr: up to where the partial AUCs go.
-        min_tpr: from where on the two-way partial AUC counts.
-        validation: share of the rows that chooses the settings and calibrates; None: all rows are trained on.
-        calibration: "platt" or "isotonic": how scores become probabilities.
+        metric: average_precision, roc_auc, partial_auc or two_way_partial_auc, averaged over labels or classes.
+        module: the network. None: :class:`fcco.tables.TableNetwork`. Or a torch.nn.Module that takes the encoded
+            table, or a function of the encoder and the number of scores that returns one.
+        max_fpr: the highest false-positive rate that partial AUCs count.
+        min_tpr: the lowest true-positive rate that the two-way partial AUC counts.
+        validation: share of the rows held out to choose the settings and to calibrate. None: train on all rows.
+        calibration: how scores become probabilities, "platt" or "isotonic".
         epochs: passes over the data in one of the fit's runs, of which there are 12 at most; None: as
             :func:`fcco.fit` chooses.
         batch_size: rows per step; None: as :func:`fcco.fit` chooses.
         device: where to train.
-        random_state: of the start, the split and the draws.
-        verbose: whether a progress bar is shown.
+        random_state: seed of the initial weights, the split and the draws.
+        verbose: whether to show a progress bar.
 
     Attributes:
-        classes_: of the target; in a multi-label target the numbers of its columns.
-        encoder_: what was learnt about the table's columns.
+        classes_: the classes of the target; for a multi-label target, the numbers of its columns.
+        encoder_: the fitted encoder of the table's columns.
         network_: the trained network.
         result_: what :func:`fcco.fit` returned.
 
@@ -93,13 +93,13 @@ class RankingClassifier(ClassifierMixin, TableEstimator):
 
         Args:
             X: table (N, F).
-            y: (N,) classes, or (N, T) of two values per column; NaN: missing.
-            sample_weight: (N,) how much each row counts; None: all alike.
+            y: (N,) classes, or (N, T) with two values per column. NaN is a missing label.
+            sample_weight: (N,) how much each row counts. None: equally.
         """
         if self.calibration not in ("platt", "isotonic"):
             raise ValueError(f'calibration must be "platt" or "isotonic", got {self.calibration!r}')
         if self.metric in _OTHERS:
-            raise ValueError(f"metric must be one for labels, got {self.metric!r}: {_OTHERS[self.metric]}")
+            raise ValueError(f"metric must be a metric of labels, got {self.metric!r}: {_OTHERS[self.metric]}")
         columns = self._read(X, reset=True)
         targets = self._targets(y)  # (N,) codes or NaN, or (N, T) of 0, 1, NaN
         check_consistent_length(np.empty(columns.rows), targets)
@@ -127,10 +127,10 @@ class RankingClassifier(ClassifierMixin, TableEstimator):
         return self
 
     def decision_function(self, X: Any) -> Any:
-        """Scores (N,), or (N, T): the higher, the more likely; above 0 the positive class is the more likely one.
+        """Scores (N,) or (N, T). Above 0, the positive class is more likely than not.
 
         Args:
-            X: a table like the one of ``fit``.
+            X: a table like that of ``fit``.
         """
         decisions, _ = self._decisions(X)
         if self._is_binary:
@@ -138,10 +138,10 @@ class RankingClassifier(ClassifierMixin, TableEstimator):
         return decisions
 
     def predict_proba(self, X: Any) -> Any:
-        """Calibrated probabilities: of both classes (N, 2), of each class (N, C), or of each label (N, T).
+        """Calibrated probabilities of both classes (N, 2), of each class (N, C), or of each label (N, T).
 
         Args:
-            X: a table like the one of ``fit``.
+            X: a table like that of ``fit``.
         """
         _, probabilities = self._decisions(X)
         if self._is_binary:
@@ -153,10 +153,10 @@ class RankingClassifier(ClassifierMixin, TableEstimator):
         return np.where(total > 0.0, probabilities / np.where(total > 0.0, total, 1.0), even)
 
     def predict(self, X: Any) -> Any:
-        """Classes (N,), or labels (N, T) of 0 and 1: the more likely ones.
+        """The most likely classes (N,), or labels (N, T) of 0 and 1.
 
         Args:
-            X: a table like the one of ``fit``.
+            X: a table like that of ``fit``.
         """
         decisions, probabilities = self._decisions(X)
         if self._is_binary:
@@ -183,11 +183,11 @@ class RankingClassifier(ClassifierMixin, TableEstimator):
         if flat.dtype.kind == "O" and len(known) > 0:
             known = np.array(known.tolist())
         if len(known) == 0:
-            raise ValueError("y must have labels, got none that is not missing")
+            raise ValueError("y must have labels, but all of them are missing")
         check_classification_targets(known)
         self.classes_, codes = np.unique(known, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y must have two classes or more, got one class alone, {self.classes_.tolist()[0]!r}")
+            raise ValueError(f"y must have two classes or more, got only one class, {self.classes_.tolist()[0]!r}")
         self._is_binary = len(self.classes_) == 2
         targets = np.full(len(flat), np.nan)
         targets[~missing] = codes
@@ -201,7 +201,9 @@ class RankingClassifier(ClassifierMixin, TableEstimator):
         else:
             both = len(np.unique(rows[~np.isnan(rows)])) > 1
         if not both:
-            raise ValueError("y must have two classes or more among the rows with sample_weight > 0, got one class")
+            raise ValueError(
+                "y must have two classes or more among the rows with sample_weight > 0, got only one class"
+            )
 
     def _outputs(self, targets: Any) -> int:
         """How many scores a row gets; labels that are all alike get none."""
@@ -213,7 +215,7 @@ class RankingClassifier(ClassifierMixin, TableEstimator):
         self._constant = (targets == 1).any(0)
         alike = np.flatnonzero(~varies).tolist()
         if alike:
-            warnings.warn(f"y has one value alone in column {alike}: it is predicted throughout", stacklevel=3)
+            warnings.warn(f"y has only one value in column {alike}, which is predicted for every row", stacklevel=3)
         return len(self._learnt)
 
     def _points(self, x: Tensor, targets: Any, weight: Any) -> Points:

@@ -15,16 +15,16 @@ from fcco.sklearn._targets import times_and_events, weights
 
 
 class CoxRegressor(TableEstimator):
-    """Cox's proportional hazards with a network for the risk, by its concordance.
+    """Cox's proportional hazards model with a network for the risk, chosen by its concordance.
 
     Args:
         module: as in :class:`RankingClassifier`.
-        validation: share of the rows that chooses the settings.
+        validation: share of the rows held out to choose the settings.
         epochs: passes over the data in one of the fit's runs.
         batch_size: rows per step.
         device: where to train.
-        random_state: of the start, the split and the draws.
-        verbose: whether a progress bar is shown.
+        random_state: seed of the initial weights, the split and the draws.
+        verbose: whether to show a progress bar.
 
     Example:
         >>> X = [[number / 40] for number in range(40)]
@@ -57,16 +57,16 @@ class CoxRegressor(TableEstimator):
 
         Args:
             X: table (N, F) of subjects.
-            y: (N, 2) of time and event (1: observed, 0: censored); a structured array of a bool and a number; or (N,)
+            y: (N, 2) with time and event (1: observed, 0: censored); a structured array of a bool and a number; or (N,)
                 times, all observed.
-            sample_weight: (N,) how much each subject counts; None: all alike.
+            sample_weight: (N,) how much each subject counts. None: equally.
         """
         columns = self._read(X, reset=True)
         time, event = times_and_events(self, y)
         check_consistent_length(np.empty(columns.rows), time)
         weight = weights(sample_weight, columns.rows)
         if not event.any():
-            raise ValueError("y must have at least one observed event, got censored times alone")
+            raise ValueError("y must have at least one observed event, got only censored times")
         x = self._encode(columns)
         data = RiskSets(x, time, event, weight=weight)
         self._train(data, 1, "concordance", self._seed(), self.validation, split=int(event.sum()) >= FEWEST)
@@ -74,10 +74,10 @@ class CoxRegressor(TableEstimator):
         return self
 
     def predict(self, X: Any) -> Any:
-        """Risks (N,), on a logarithmic scale: the higher, the earlier the event.
+        """Risks (N,) on a logarithmic scale. Higher means an earlier event.
 
         Args:
-            X: a table like the one of ``fit``.
+            X: a table like that of ``fit``.
         """
         return self._scores(X)[:, 0]
 
@@ -85,7 +85,7 @@ class CoxRegressor(TableEstimator):
         """Concordance: the share of comparable pairs in which the higher risk has the earlier event.
 
         Args:
-            X: a table like the one of ``fit``.
+            X: a table like that of ``fit``.
             y: times and events, as of ``fit``.
         """
         risk = torch.from_numpy(self.predict(X))

@@ -18,17 +18,17 @@ _FEWEST_ITEMS = 50  # of one query, below which it is not cut in two
 
 
 class QueryRanker(TableEstimator):
-    """Ranks the items of queries by NDCG.
+    """A ranker of the items of queries, trained for NDCG.
 
     Args:
-        k: how far down the list NDCG looks; None: to its end.
+        k: the number of items at the top of the list that NDCG counts. None: all.
         module: as in :class:`RankingClassifier`.
-        validation: share of the queries (of the items, where there is one query) that chooses the settings.
+        validation: share of the queries (of the items, if there is one query) held out to choose the settings.
         epochs: passes over the data in one of the fit's runs.
         batch_size: rows per step.
         device: where to train.
-        random_state: of the start, the split and the draws.
-        verbose: whether a progress bar is shown.
+        random_state: seed of the initial weights, the split and the draws.
+        verbose: whether to show a progress bar.
 
     Example:
         >>> X = [[0.1, 1.0], [0.9, 0.5], [0.5, 0.3], [0.7, 0.2]] * 10
@@ -66,8 +66,8 @@ class QueryRanker(TableEstimator):
         Args:
             X: table (N, F) of items.
             y: (N,) relevance, at least 0.
-            query: (N,) the query of each item, numbers or strings; None: all items are of one query.
-            sample_weight: (N,) how much each item counts; None: all alike.
+            query: (N,) the query of each item, numbers or strings. None: all items belong to one query.
+            sample_weight: (N,) how much each item counts. None: equally.
         """
         columns = self._read(X, reset=True)
         relevance = numbers(self, y)
@@ -89,10 +89,10 @@ class QueryRanker(TableEstimator):
         return self
 
     def predict(self, X: Any) -> Any:
-        """Scores (N,): the higher, the more relevant.
+        """Scores (N,). Higher means more relevant.
 
         Args:
-            X: a table like the one of ``fit``.
+            X: a table like that of ``fit``.
         """
         return self._scores(X)[:, 0]
 
@@ -100,9 +100,9 @@ class QueryRanker(TableEstimator):
         """NDCG, the mean over the queries.
 
         Args:
-            X: a table like the one of ``fit``.
+            X: a table like that of ``fit``.
             y: relevances (N,).
-            query: (N,) which query each row is of; None: one query.
+            query: (N,) the query of each row. None: one query.
         """
         scores = torch.from_numpy(self.predict(X))
         relevance = torch.from_numpy(numbers(self, y))

@@ -131,7 +131,9 @@ def times_and_events(estimator: Any, y: Any) -> tuple[Any, Any]:
     wrong = np.flatnonzero((event != 0) & (event != 1))
     if len(wrong) > 0:
         row = int(wrong[0])
-        raise ValueError(f"y must say by 0 or 1 whether an event was observed, got {event[row]} in row {row}, column 1")
+        raise ValueError(
+            f"y must have 0 or 1 in column 1, whether the event was observed, got {event[row]} in row {row}, column 1"
+        )
     return np.ascontiguousarray(time, dtype=np.float64), event == 1
 
 

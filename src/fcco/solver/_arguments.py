@@ -81,8 +81,8 @@ def check_parts(objective: Any, optimizer: Any, method: Any) -> None:
     meta = [name for name, p in trained if p.is_meta]
     if meta:
         raise ValueError(
-            f"objective has parameters without values, on the device meta: {checks.some(meta)}; give them some by "
-            "to_empty and an initialisation first"
+            f"objective has parameters without values, on the device meta: {checks.some(meta)}; create them by "
+            "to_empty and initialise them first"
         )
     complex_ones = [name for name, p in trained if p.is_complex()]
     if complex_ones:
@@ -93,7 +93,7 @@ def check_parts(objective: Any, optimizer: Any, method: Any) -> None:
     known = {id(p) for group in optimizer.param_groups for p in group["params"]}
     missing = [name for name, p in trained if id(p) not in known]
     if missing:
-        raise ValueError(f"optimizer lacks these parameters of the objective: {checks.some(missing)}")
+        raise ValueError(f"optimizer must have all parameters of the objective, but lacks {checks.some(missing)}")
 
 
 def _check_kind(name: str, value: Any, kind: type) -> None:

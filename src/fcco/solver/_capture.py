@@ -324,7 +324,7 @@ class StepCapture:
         """Let the host catch up with the device, for which it waits.
 
         Raises:
-            NonFiniteError: where a step was not finite; the solver is then as it was before that step.
+            NonFiniteError: if a step was not finite. The solver is then as it was before that step.
         """
         if not self._attempts:
             return
@@ -370,11 +370,11 @@ class StepCapture:
         self._random.set_state(attempt.random)
         self._replay_eagerly(data)
         t = self._works.read().t + 1
-        raise NonFiniteError(f"step {t} was not finite when it was replayed, but is when it is taken eagerly", [])
+        raise NonFiniteError(f"step {t} was not finite when it was replayed, but is finite when run eagerly", [])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StepCapture:
         raise TypeError(
-            "a solver that captures its steps cannot be copied; save its state and load it into another one"
+            "a solver that captures its steps cannot be copied; save its state and load it into another solver"
         )
 
     def steps(self) -> int:
@@ -414,7 +414,7 @@ class StepCapture:
             return
         self.reason = reason
         if self._insist:
-            warnings.warn(f"capture=True, but steps are taken eagerly: {reason}", stacklevel=4)
+            warnings.warn(f"capture=True has no effect and steps run eagerly: {reason}", stacklevel=4)
 
 
 def _tensors_where_possible(data: tuple[Any, ...]) -> tuple[Any, ...]:

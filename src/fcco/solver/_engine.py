@@ -27,7 +27,7 @@ class Counters(Protocol):
 
     @property
     def t(self) -> int:
-        """How many steps were taken."""
+        """The number of steps taken."""
 
     def charge(self, samples: int, oracle: Oracle) -> None:
         """Count samples and oracle calls."""

@@ -95,7 +95,7 @@ class Evaluator:
         named = {id(p): name for name, p in self.objective.named_parameters()}
         names = [named.get(id(p), "?") for p in changed]
         raise ValueError(
-            f"requires_grad has changed since the Solver was made, of {checks.some(names)}; make another Solver"
+            f"requires_grad of {checks.some(names)} has changed since the Solver was created; create another Solver"
         )
 
     def _check_tree(self) -> None:
@@ -106,8 +106,8 @@ class Evaluator:
         names = list(dict.fromkeys(added + gone))
         if names:
             raise ValueError(
-                f"parameters of the objective were added, removed or replaced since the Solver was made: "
-                f"{checks.some(names)}; make another Solver"
+                f"parameters of the objective were added, removed or replaced since the Solver was created: "
+                f"{checks.some(names)}; create another Solver"
             )
         self.module_state.renew(self.objective)
         self._tree = Tree(self.objective)
@@ -121,8 +121,8 @@ class Evaluator:
         gone = [name for name, p in zip(self.names, self.parameters, strict=True) if id(p) not in left]
         if gone:
             raise ValueError(
-                f"parameters of the objective were taken from the optimizer since the Solver was made: "
-                f"{checks.some(gone)}; make another Solver"
+                f"parameters of the objective were removed from the optimizer since the Solver was created: "
+                f"{checks.some(gone)}; create another Solver"
             )
         self._optimized = now
         self._foreign = _foreign_parameters(self._own, now)
@@ -141,7 +141,7 @@ class Evaluator:
             clear(reached)
             raise ValueError(
                 f"inner or outer uses parameters that the objective does not have, of shapes {_shapes(reached)}: make "
-                "them attributes of it (of fcco.objective: give them in parameters) before the Solver is made"
+                "them attributes of it (with fcco.objective, pass them as parameters) before you create the Solver"
             )
 
     # ------------------------------------------------------------------ g and f
@@ -194,8 +194,9 @@ class Evaluator:
         if missing is not None:  # only now: inner itself may have raised the NotImplementedError
             self._forward_mode = False
             warnings.warn(
-                f"forward-mode differentiation is missing ({missing}); Jacobian-vector products are taken by "
-                "double backward from here on, at about the price of one more backward pass",
+                f"forward-mode differentiation is not available ({missing}); Jacobian-vector products are now "
+                "computed by "
+                "double backward, at about the cost of one more backward pass",
                 stacklevel=2,
             )
         return result
@@ -291,7 +292,9 @@ class Evaluator:
         if not isinstance(projected, Tensor):
             raise TypeError(f"project must return a tensor of shape {tuple(u.shape)}, got {type(projected).__name__}")
         if projected.shape != u.shape:
-            raise ValueError(f"project must return shape {tuple(u.shape)}, as given, got {tuple(projected.shape)}")
+            raise ValueError(
+                f"project must return shape {tuple(u.shape)}, like its input, got {tuple(projected.shape)}"
+            )
         if not projected.is_floating_point():
             raise TypeError(f"project must return floating point numbers, got dtype {projected.dtype}")
         return self.rows(projected)
@@ -332,7 +335,7 @@ class Evaluator:
         if not g.is_floating_point():
             raise TypeError(f"inner must return floating point numbers, got dtype {g.dtype}")
         if g.device != index.device:
-            raise ValueError(f"inner must return a tensor on {index.device} (as u is), got one on {g.device}")
+            raise ValueError(f"inner must return a tensor on {index.device}, where u is, got one on {g.device}")
         return g
 
     # ------------------------------------------------------------------ other weights, other ranks
@@ -395,7 +398,7 @@ class Evaluator:
         pairs = zip(self.names, weights, strict=True)
         names = [name for name, weight in pairs if not all_finite(sharded.parts([weight]))]
         raise NonFiniteError(
-            f"the weights are not finite: {checks.some(names) or 'on another rank'}; load a checkpoint, and see to the "
+            f"the weights are not finite: {checks.some(names) or 'on another rank'}; load a checkpoint and check the "
             "learning rate",
             [],
         )

@@ -95,16 +95,18 @@ class AllData:
         for _, data in self._batches():
             rows |= bad_rows(data)
         if wrong:
-            raise NonFiniteError(f"full_pass gave a g that is not finite for {name_blocks(wrong)}{told(rows)}", wrong)
+            raise NonFiniteError(
+                f"full_pass computed a g that is not finite for {name_blocks(wrong)}{told(rows)}", wrong
+            )
         if u is not None:
             wrong = self._blame(u)
         if wrong:
             blocks = name_blocks(wrong)
-            raise NonFiniteError(f"full_pass gave a gradient that is not finite among {blocks}{told(rows)}", wrong)
+            raise NonFiniteError(f"full_pass computed a gradient that is not finite among {blocks}{told(rows)}", wrong)
         elsewhere = "in its sum over all blocks"
         if self._geometry.world > 1:
             elsewhere = "on another rank"
-        raise NonFiniteError(f"full_pass gave values that are not finite {elsewhere}", [])
+        raise NonFiniteError(f"full_pass computed values that are not finite {elsewhere}", [])
 
     def _blame(self, u: Tensor) -> list[int]:
         """The blocks of those batches whose gradient at u (owned, dim) is not finite."""
@@ -142,7 +144,7 @@ class AllData:
         self.row_counts = counts
         missing = self._geometry.names(counts == 0)
         if missing:
-            raise ValueError(f"full_pass must visit every block, but never came to {name_blocks(missing)}")
+            raise ValueError(f"full_pass must visit every block, but did not visit {name_blocks(missing)}")
 
 
 _ENOUGH = 4  # blocks: of fewer, a noisy draw may be near half of g by chance

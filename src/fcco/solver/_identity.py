@@ -43,20 +43,21 @@ def _plain(value: Any) -> Any:
 def check_identity(mine: dict[str, Any], theirs: Any) -> None:
     """Raise where a state is of something else; the first difference is named."""
     if not isinstance(theirs, dict):
-        raise ValueError("the state does not say what it is of: it is not one of a Solver of this version")
+        raise ValueError("the state does not say what it belongs to, so it is not from a Solver of this version")
     for name, value in mine.items():
         if name not in ("constants", "data") and theirs.get(name) != value:
-            raise ValueError(f"the state is of {name} {theirs.get(name)!r}, this solver has {value!r}")
+            raise ValueError(f"the state has {name} {theirs.get(name)!r}, but this solver has {value!r}")
     constants = theirs.get("constants")
     if not isinstance(constants, dict):
         raise ValueError("the state does not say which constants its objective has")
     for name, value in mine["constants"].items():
         if constants.get(name) != value:
             got = constants.get(name)
-            raise ValueError(f"the state is of an objective with {name} {got!r}, this one has {value!r}")
+            raise ValueError(f"the state is of an objective with {name} {got!r}, but this one has {value!r}")
     before = theirs.get("data")  # states from before this was kept have none
     if before is not None and before != mine.get("data"):
         raise ValueError(
-            "the state is of other data: their labels, groups, times or weights, or the order of the examples, are not "
-            "those that this objective has"
+            "the state is of other data: their labels, groups, times or weights, or the order of the "
+            "examples, differ from "
+            "those of this objective"
         )

@@ -42,7 +42,7 @@ def layout(value: Any) -> Any:
         return tuple((name, layout(item)) for name, item in value.items())
     if isinstance(value, PLAIN):
         return (type(value), value)
-    raise NotFixed(f"data of the kind {type(value).__name__} have no fixed place")
+    raise NotFixed(f"data of type {type(value).__name__} have no fixed place")
 
 
 class Inputs(ABC):

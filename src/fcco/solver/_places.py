@@ -108,7 +108,9 @@ class SwappedPlaces(Places):
         for place in self._buffers:
             if place.module._buffers[place.name] is not place.value:
                 name = f"{type(place.module).__name__}.{place.name}"
-                raise BufferReplaced(f"a pass assigns the buffer {name} anew; write it in place (copy_, lerp_, ...)")
+                raise BufferReplaced(
+                    f"a forward pass assigns a new tensor to the buffer {name}; write it in place (copy_, lerp_, ...)"
+                )
 
     def hang_back(self) -> None:
         """Every buffer where it was."""

@@ -44,7 +44,7 @@ class Counts(NamedTuple):
 
 @final
 class Report:
-    """What one step did. ``value`` and ``tracking_error`` are computed when read (a device then waits).
+    """What one step did. ``value`` and ``tracking_error`` are computed when read, which makes a device wait.
 
     Of a captured step the counts are those of a run in which every step is taken; where steps may be skipped they are
     read from the device, which then waits.
@@ -75,7 +75,7 @@ class Report:
 
     @property
     def skipped(self) -> bool:
-        """Whether this step was skipped because something in it was not finite."""
+        """Whether this step was skipped because something was not finite."""
         return self._counts().skipped
 
     @property
@@ -95,7 +95,7 @@ class Report:
 
     @property
     def value(self) -> float:
-        """An estimate of F: the mean of f_i(u_i) over this step's blocks; nan where the step was skipped."""
+        """An estimate of F: the mean of f_i(u_i) over this step's blocks; nan if the step was skipped."""
         f = self.f
         if f is None:
             return float("nan")
@@ -103,7 +103,7 @@ class Report:
 
     @property
     def tracking_error(self) -> float:
-        """Root mean square of ||u_i - g_i(w_t; xi)|| over this step's blocks; nan where skipped."""
+        """Root mean square of ||u_i - g_i(w_t; xi)|| over this step's blocks; nan if skipped."""
         u = self.u
         g = self.g
         if u is None or g is None:
@@ -122,13 +122,13 @@ def report_of(counts: Counts, **rows: Tensor | None) -> Report:
 @final
 @dataclass(frozen=True)
 class Diagnosis:
-    """Exact figures from a pass over all data.
+    """Exact values from passes over all data.
 
     Attributes:
         value: F(w).
-        gradient_norm: ||grad F(w)||; None where it was not asked for.
+        gradient_norm: ||grad F(w)||; None if it was not asked for.
         tracking_error: root mean square over visited blocks of ||u_i - g_i(w)||; None before the first visit.
-        gradient_error: ||z - grad F(w)||; None before the first step, or where it was not asked for.
+        gradient_error: ||z - grad F(w)||; None before the first step, or if it was not asked for.
     """
 
     value: float

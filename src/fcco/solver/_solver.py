@@ -62,7 +62,7 @@ _FIXED = frozenset({"objective", "optimizer", "radius", "normalize", "keep"})
 
 
 class NonFinite(StrEnum):
-    """What to do where a step meets a number that is not finite."""
+    """What to do if a step meets a number that is not finite."""
 
     RAISE = "raise"
     SKIP = "skip"
@@ -82,7 +82,7 @@ class SolverState:
 
     Args:
         engine: the engine's part.
-        t: how many steps were taken.
+        t: the number of steps taken.
         samples: examples drawn; ``skipped``: steps that were skipped.
         g_calls: values of g, counted per sample; ``j_calls``: Jacobians; ``jvp_calls``: Jacobian-vector products.
         z: one tensor per parameter; None: plain estimators keep it in ``p.grad`` only, or before the first step.
@@ -109,7 +109,7 @@ class SolverState:
         self.jvp_calls += oracle.jvp
 
     def counts(self, *, skipped: bool = False) -> Counts:
-        """What was counted so far; ``skipped``: whether the last step was passed over."""
+        """The counts so far; ``skipped`` says whether the last step was skipped."""
         oracle = Oracle(self.g_calls, self.j_calls, self.jvp_calls)
         return Counts(self.t, self.samples, oracle, skipped)
 
@@ -120,7 +120,7 @@ class Pending:
     """A step whose gradient is in ``p.grad`` and whose weights have not moved yet.
 
     Attributes:
-        skipped: whether something was not finite; then do not step.
+        skipped: whether something was not finite. Do not step then.
         report: what the step did, as of its end.
     """
 
@@ -141,28 +141,28 @@ class Solver:
             w_{t+1} = optimizer(w_t, z_t)
 
     Args:
-        objective: the user's f and g; every parameter of it that requires a gradient is trained.
-        optimizer: any torch optimizer over all those parameters; it finds z_t in ``p.grad``.
-        method: a recipe's result, for example ``fcco.msvr_v2(alpha=0.1, beta=0.1)``.
-        radius: project z onto the ball of this radius (C_F in the paper); None: do not.
-        full_pass: for methods with a reference and for ``diagnose``: a function that returns an iterator of
-            ``(index, *data)``, the arguments of ``step``; the rows that inner returns for them must SUM per block to
-            g_i(w). None: that of the objective's data, where it has them.
+        objective: the user's f and g. Every parameter of it that requires a gradient is trained.
+        optimizer: any torch optimizer over all those parameters. It finds z_t in ``p.grad``.
+        method: what a recipe returns, for example ``fcco.msvr_v2(alpha=0.1, beta=0.1)``.
+        radius: project z onto the ball of this radius (C_F in the paper). None: no projection.
+        full_pass: needed by methods with a reference and by ``diagnose``. A function that returns an iterator of
+            ``(index, *data)``, the arguments of ``step``. The rows that inner returns for them must SUM per block to
+            g_i(w). None: the pass over the objective's own data, if it has any.
         normalize: step along z/||z||, for the constant-free schedules.
-        u0: start rows, a number or (m, dim), taken literally; None: a block starts at its first probe.
-        z0: start z, a number or one tensor per parameter, taken literally; None: z_1 = G_1.
-        nonfinite: raise (the default), or skip the step and count it in ``skipped``.
-        keep: which iterate ``kept()`` returns.
-        seed: of the draws behind ``keep``.
-        capture: replay steps from a CUDA graph after a few eager ones: the same numbers, one launch per step. The
-            host then looks every 32 steps, or when you read a report: an error may come that much later, with the
-            solver as it was before the step that failed (your loader and scheduler may be ahead). "auto": where that
-            is possible; True: the same, and say why where it is not; False: never.
+        u0: start rows, a number or (m, dim), used literally. None: a block starts at its first estimate of g.
+        z0: start z, a number or one tensor per parameter, used literally. None: z_1 = G_1.
+        nonfinite: "raise" (the default), or "skip" to skip the step and count it in ``skipped``.
+        keep: which iterate ``kept()`` returns: "last", or "uniform" for one drawn uniformly over the run.
+        seed: seed of that draw.
+        capture: replay steps from a CUDA graph after a few eager ones, with the same numbers and one launch per step.
+            The host then checks every 32 steps, or when you read a report. An error may come that much later, with
+            the solver as it was before the step that failed (your loader and scheduler may be ahead). "auto": if
+            possible. True: the same, and warn with the reason if not possible. False: never.
 
     Attributes:
-        parameters: everything that is trained.
-        device: where the solver's state is.
-        randomness: every source of random numbers that a step may use, for loops that draw between steps.
+        parameters: all parameters that are trained.
+        device: the device of the solver's state.
+        randomness: all sources of random numbers that a step may use, for loops that draw between steps.
 
     Example:
         >>> import fcco
@@ -243,14 +243,14 @@ class Solver:
             self._capture = StepCapture(works, self._replay_eagerly, insist=capture is True)
         if radius is None and getattr(method.tracker, "single_point", False):
             warnings.warn(
-                f"the theory of {method.name} needs a bounded step: give the Solver a radius (the paper's C_F)",
+                f"the theory of {method.name} needs a bounded step: pass radius (the paper's C_F) to the Solver",
                 stacklevel=2,
             )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Its parts have been told of these when it was made: another one would be followed by half.
+        # Its parts were given these when it was created, so a change would reach only some of them.
         if name in _FIXED and name in self.__dict__:
-            raise AttributeError(f"{name} of a Solver is fixed when it is made; make another Solver")
+            raise AttributeError(f"{name} of a Solver is fixed when it is created; create another Solver")
         super().__setattr__(name, value)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -271,13 +271,13 @@ class Solver:
         """Take one step.
 
         Args:
-            index: a batch of :meth:`loader`; or (B,) the blocks drawn, each once.
-            data: the blocks' samples, handed to ``objective.inner``; with a batch nothing.
-            chunk: take the batch in pieces of this many examples (of a ready objective) or blocks (of your own), at
-                the price of a second forward pass; None: at once.
+            index: a batch of :meth:`loader`, or the blocks drawn (B,), each once.
+            data: the blocks' samples, passed to ``objective.inner``. Nothing if ``index`` is a batch.
+            chunk: process the batch in pieces of this many examples (or blocks, with your own objective), at
+                the cost of a second forward pass. None: the whole batch at once.
 
         Raises:
-            NonFiniteError: where g, f or the gradient is not finite; names the blocks.
+            NonFiniteError: if g, f or the gradient is not finite. It names the blocks.
         """
         if self._capture is not None and chunk is None:
             self._check_idle()
@@ -292,16 +292,16 @@ class Solver:
         return pending.report
 
     def gradient(self, index: Any, *data: Any, chunk: int | None = None) -> AbstractContextManager[Pending]:
-        """The seam: within the block z is in ``p.grad``, and your own ``optimizer.step()`` takes the step.
+        """Take a step with your own ``optimizer.step()``: inside the ``with`` block, z is in ``p.grad``.
 
-        The step is committed when the block ends, and dropped where the block raises (what your optimizer has moved
-        by then stays moved). ``pending.skipped`` says that something was not finite (with ``nonfinite="skip"``): then
-        do not step. Ctrl-C waits for the end of the block. Arguments as of :meth:`step`.
+        The step is committed when the block ends, and dropped if the block raises (what your optimizer has moved
+        by then stays moved). With ``nonfinite="skip"``, ``pending.skipped`` says that something was not finite: then
+        do not step. Ctrl-C waits for the end of the block. The arguments are those of :meth:`step`.
 
         Args:
-            index: a batch of the solver's loader, or the blocks (B,) of your own objective.
-            data: what ``inner`` takes besides.
-            chunk: examples (blocks, of your own objective) per piece of a large batch; None: all at once.
+            index: a batch of :meth:`loader`, or the blocks drawn (B,), each once.
+            data: the other arguments of ``inner``.
+            chunk: examples (or blocks, with your own objective) per piece. None: the whole batch at once.
 
         Example:
             >>> import fcco
@@ -320,7 +320,7 @@ class Solver:
         return self._gradient((index, *data), chunk, stacklevel=4)
 
     def _replay_eagerly(self, data: tuple[Any, ...]) -> None:
-        """Probe a step again that was not finite when it was replayed: the error names its blocks."""
+        """Run a step that was not finite when it was replayed again eagerly, so that the error names its blocks."""
         nonfinite = self._nonfinite
         self._nonfinite = NonFinite.RAISE
         try:
@@ -331,12 +331,12 @@ class Solver:
 
     @contextmanager
     def _gradient(self, data: tuple[Any, ...], chunk: int | None, stacklevel: int) -> Iterator[Pending]:
-        """The step but for the optimizer's."""
+        """Everything in a step except the optimizer's step."""
         self._check_idle()
         self._look()
         self._is_pending = True
         try:
-            # A Ctrl-C waits until the step is taken: the loader has handed its batch out. A second one drops the step.
+            # Ctrl-C waits for the step to end, since the loader has given its batch away. A second one drops the step.
             with uninterrupted(patience=1):
                 with Transaction() as transaction:
                     t = self._state.t + 1
@@ -344,7 +344,7 @@ class Solver:
                     if probed is None:
                         yield Pending(True, report_of(self._state.counts(skipped=True)))
                         return
-                    # From here on weights and state belong together: nothing comes between.
+                    # From here on, weights and state must change together, so nothing may interrupt.
                     with uninterrupted():
                         self._move(t, probed)
                         yield Pending(False, self._report(t, probed))
@@ -353,20 +353,20 @@ class Solver:
                         self._state.charge(probed.samples, probed.oracle)
                         self._state.t = t
                         transaction.commit()
-                # Outside of the transaction: a warning turned into an error must not undo a step that was taken.
+                # Outside the transaction, because a warning turned into an error must not undo a step that was taken.
                 self._engine.after_step(self._state.t, stacklevel)
         finally:
             self._is_pending = False
-            torch.clear_autocast_cache()  # half-precision copies of w_t serve nobody once the weights have moved
+            torch.clear_autocast_cache()  # half-precision copies of w_t are stale once the weights have moved
 
     def _check_idle(self) -> None:
         if self._is_pending:
-            raise RuntimeError("a step is pending: leave its `with solver.gradient(...)` block first")
+            raise RuntimeError("a step is pending: leave its `with solver.gradient(...)` block before the next one")
 
     def _estimate_or_skip(
         self, t: int, data: tuple[Any, ...], chunk: int | None, transaction: Transaction
     ) -> Probed | None:
-        """None where something is not finite and such steps are skipped: all is then as before, but for the counts."""
+        """Estimate z, or return None if the step is skipped; then only the counts differ from before."""
         meeting = self._evaluator.meeting
         meeting.set_out(t, self._engine.join)
         try:
@@ -385,19 +385,19 @@ class Solver:
             meeting.tell(error)
             raise
         transaction.roll_back()
-        # The batch was drawn all the same, so it counts.
+        # The batch was drawn nevertheless, so it counts.
         self.state.samples += self._engine.samples(request)
         self.state.skipped += 1
         return None
 
     def _estimate(self, request: Request, transaction: Transaction) -> Probed:
-        """Probe, track, estimate: z_t is in ``p.grad`` after it, and nothing is stored yet."""
+        """Probe, track and estimate. Afterwards z_t is in ``p.grad``, and nothing is stored yet."""
         estimator = self.method.estimator
         state = self._state
         renewal = self._engine.prepare(request)
         if renewal is not None:
             state.charge(renewal.samples, Oracle(g=renewal.samples, j=renewal.samples))
-            # Where v3 starts, z_0 is the full gradient that it has taken anyway.
+            # When v3 starts, z_0 is the full gradient, which it has just computed anyway.
             if state.z is None:
                 state.z = copies(renewal.gradient)
         weights = request.rates.weights(starts=estimator.remembers and state.z is None)
@@ -406,11 +406,11 @@ class Solver:
         return probed
 
     def _make_z(self, k: Weights, probed: Probed) -> None:
-        """``p.grad`` holds the weighted sum of gradients: make it z_t, projected, or Nesterov's mixture."""
+        """Turn the weighted sum of gradients in ``p.grad`` into z_t, projected, or Nesterov's mixture."""
         evaluator = self._evaluator
         state = self._state
         evaluator.check_foreign_parameters()
-        # One buffer: the weighted sum over all probes, so one reduction over ranks will do.
+        # The weighted sum over all probes is one buffer, so one reduction over ranks is enough.
         grads = gradients(self.parameters)
         finite_everywhere = True
         if rank_and_world()[1] > 1:
@@ -437,7 +437,7 @@ class Solver:
         return plain._replace(on_device=split_numbers(self.method, row.to(self.device)))
 
     def _move(self, t: int, probed: Probed) -> None:
-        """The last things before the weights move: w_t becomes w_{t-1}, the reservoir is offered w_t."""
+        """Do what must happen just before the weights move: keep w_t as w_{t-1}, and offer w_t to the reservoir."""
         state = self._state
         self._engine.keep_weights(probed.weights)
         if state.reservoir is not None:
@@ -454,13 +454,13 @@ class Solver:
     # ------------------------------------------------------------------ failing without a trace
 
     def _begin(self, transaction: Transaction) -> Snapshot:
-        """From here on the step works on a fork of the state; where it fails, everything is as it was."""
+        """Let the step work on a fork of the state; if it fails, everything is restored."""
         torch.clear_autocast_cache()  # the weights have moved since its half-precision copies were made
         before = self._state
         snapshot = self._evaluator.module_state.capture()
         grads: list[Any] = [None] * len(self.parameters)
-        # Otherwise the old p.grad is not needed, and holding on to it costs as much memory as the model.
-        if not self.method.estimator.remembers:  # z lies nowhere else
+        # Otherwise the old p.grad is not needed, and keeping it would cost as much memory as the model.
+        if not self.method.estimator.remembers:  # then z is nowhere else
             grads = [p.grad for p in self.parameters]
         transaction.on_failure(self._put_back, before, grads, snapshot)
         self.state = fork(before)
@@ -484,15 +484,15 @@ class Solver:
         num_workers: int = 0,
         pin_memory: bool = False,
     ) -> EpochLoader:
-        """The loader that suits objective and method: ``for batch in solver.loader(...): solver.step(batch)``.
+        """Make the loader that suits objective and method: ``for batch in solver.loader(...): solver.step(batch)``.
 
         Args:
             blocks: B1, blocks per step over all ranks.
             samples: B2; the docstring of :mod:`fcco.data` says what it counts for each kind of data.
-            seed: of the loader's own generator.
+            seed: seed of the loader's own generator.
             steps_per_epoch: batches per iteration; None: as many as draw about N examples in all.
-            num_workers: processes that fetch from a data set; they change nothing in what is drawn.
-            pin_memory: put batches into pinned memory, where there is an accelerator to pin for.
+            num_workers: processes that fetch from a data set. Their number does not change what is drawn.
+            pin_memory: put batches into pinned memory, if there is an accelerator.
         """
         loader = self._engine.loader(
             blocks,
@@ -510,7 +510,7 @@ class Solver:
 
     @property
     def state(self) -> SolverState:
-        """Everything that is carried between steps; the engine's part is the engine's own record."""
+        """Everything carried between steps. The engine's part is the engine's own record."""
         self._look()
         return self._state
 
@@ -528,24 +528,24 @@ class Solver:
             self._capture.look()
 
     def _counts(self) -> Counts:
-        """The counts so far; those of captured steps as if each were taken, where none is skipped."""
+        """The counts so far. Captured steps count as taken, unless steps may be skipped."""
         if self._capture is not None and not self._is_pending:
             return self._capture.counts()
         return self._state.counts()
 
     @property
     def method(self) -> Method:
-        """The method; a stage may replace it by one with other rates."""
+        """The method. A stage may replace it by one with other rates."""
         return self._engine.method
 
     @method.setter
     def method(self, method: Method) -> None:
-        self._look()  # what is pending was asked of the old one
+        self._look()  # pending steps belong to the old method
         self._engine.method = method
 
     @property
     def nonfinite(self) -> NonFinite:
-        """What to do where a step meets a number that is not finite."""
+        """What to do if a step meets a number that is not finite."""
         return self._nonfinite
 
     @nonfinite.setter
@@ -553,14 +553,14 @@ class Solver:
         chosen = choice(NonFinite, value, "nonfinite")
         if self._capture is not None and chosen is not self._nonfinite:
             raise ValueError(
-                f"nonfinite must stay {self._nonfinite.value!r} where steps are captured, got {chosen.value!r}: make "
+                f"nonfinite must stay {self._nonfinite.value!r} while steps are captured, got {chosen.value!r}: create "
                 "another Solver"
             )
         self._nonfinite = chosen
 
     @property
     def t(self) -> int:
-        """How many steps were taken."""
+        """The number of steps taken."""
         return self._counts().step
 
     @property
@@ -570,7 +570,7 @@ class Solver:
 
     @property
     def skipped(self) -> int:
-        """Steps that were skipped because something was not finite."""
+        """The number of steps skipped because something was not finite."""
         return self.state.skipped
 
     @property
@@ -579,7 +579,7 @@ class Solver:
         return self._counts().oracle
 
     def charge(self, samples: int, oracle: Oracle) -> None:
-        """Count a pass that was made outside of steps.
+        """Count a pass made outside of steps.
 
         Args:
             samples: examples that the pass drew.
@@ -589,23 +589,23 @@ class Solver:
 
     @property
     def eager_because(self) -> str | None:
-        """Why steps are taken eagerly although ``capture`` asked for graphs; None: there is no reason."""
+        """Why steps run eagerly although ``capture`` asked for graphs; None if they do not, or if nothing asked."""
         if self._capture is None:
             return None
         return self._capture.reason
 
     @property
     def correction_share(self) -> float | None:
-        """rho: above 0.5 MSVR's correction does harm; None: not known (yet), or another tracker."""
+        """rho, the share of u's error that MSVR's correction causes; above 0.5 it does harm. None: not known."""
         watch = getattr(self.state.engine, "watch", None)
         rho: float | None = getattr(watch, "rho", None)
         return rho
 
     @property
     def z(self) -> list[Tensor] | None:
-        """z_t, one tensor per parameter; None before the first step. Plain estimators keep it in ``p.grad`` only.
+        """z_t, one tensor per parameter, or None before the first step. Plain estimators keep it only in ``p.grad``.
 
-        Of parameters that fully_shard has spread over ranks: this rank's parts.
+        For parameters that fully_shard has sharded, it holds this rank's parts.
         """
         z = self.state.z
         if z is not None and self._capture is not None:
@@ -619,14 +619,14 @@ class Solver:
 
     def _gradients_as_z(self) -> list[Tensor] | None:
         """z of a plain estimator, as it lies in ``p.grad``."""
-        # The optimizer, or the user, may have cleared them since: then there is no z to tell of.
+        # The optimizer or the user may have cleared them since. Then there is no z to return.
         grads = parts(p.grad for p in self.parameters if p.grad is not None)
         if self.method.estimator.remembers or self.t == 0 or len(grads) < len(self.parameters):
             return None
         return grads
 
     def u(self) -> Tensor:
-        """The rows u_t of this rank's blocks (m, dim); rows of blocks never visited are zero."""
+        """The rows u_t of this rank's blocks (m, dim). Rows of blocks that were never visited are zero."""
         self._look()
         return self._engine.rows()
 
@@ -639,32 +639,32 @@ class Solver:
         return {name: value.clone() for name, value in source.items()}
 
     def diagnose(self, full_pass: FullPass | None = None, *, gradient: bool = True) -> Diagnosis:
-        """Exact F, ||grad F||, tracking error and ||z - grad F|| from two passes over all data; changes nothing.
+        """Compute F, ||grad F||, tracking error and ||z - grad F|| exactly, by two passes over all data.
 
         Args:
-            full_pass: the data to take them over; None: the solver's own.
-            gradient: False: F and the tracking error alone, from one pass forward.
+            full_pass: a pass over the data to use. None: the solver's own.
+            gradient: False computes only F and the tracking error, by one forward pass.
         """
         torch.clear_autocast_cache()  # the weights may have moved since its half-precision copies were made
         return self._engine.diagnose(full_pass, self.z, gradient)
 
     def wait(self) -> None:
-        """Wait until every captured step that was asked for is taken, and look at what became of it.
+        """Wait until every captured step so far has run, and check the outcome.
 
         Raises:
-            NonFiniteError: where a step was not finite; the solver is then as it was before that step.
+            NonFiniteError: if a step was not finite. The solver is then as it was before that step.
         """
         self._look()
 
     def renew_reference(self) -> None:
-        """Renew the reference of a finite-sum form at the next step, whatever the period; a new stage does this."""
+        """Renew the reference of a finite-sum method at the next step, whatever the period. A new stage does this."""
         self._look()
         self._engine.renew_reference()
 
     # ------------------------------------------------------------------ resuming
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a resumed run needs, in plain values and tensors (call it on every rank)."""
+        """Return everything that a resumed run needs, as plain values and tensors. Call it on every rank."""
         with together("to give its state"):
             self._check_idle()
             self._look()
@@ -682,7 +682,7 @@ class Solver:
         }
 
     def check_state_dict(self, state: dict[str, Any]) -> None:
-        """Refuse a state that does not fit; nothing is changed.
+        """Raise if a state does not fit. Nothing is changed.
 
         Args:
             state: what ``state_dict`` gave.
@@ -691,7 +691,7 @@ class Solver:
         self._check(state, self._place())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state; a state that does not fit is refused and nothing is changed.
+        """Load a saved state. One that does not fit is refused, and nothing is changed.
 
         Args:
             state: what ``state_dict`` gave.
@@ -706,7 +706,7 @@ class Solver:
         grads = state["gradients"] or [None] * len(self.parameters)
         for p, gradient in zip(self.parameters, grads, strict=True):
             p.grad = None if gradient is None else spread(gradient.to(p.device, copy=True), p)
-        if place.rank < len(state["random"]):  # a rank that was not there before keeps its own random state
+        if place.rank < len(state["random"]):  # a new rank keeps its own random state
             self.randomness.load_state_dict(state["random"][place.rank])
 
     def _check(self, state: Any, place: Placement) -> None:
@@ -714,7 +714,7 @@ class Solver:
             raise TypeError(f"the state must be a dict, got {type(state).__name__}")
         if state.get("version") != STATE_VERSION:
             raise ValueError(
-                f"the state has version {state.get('version')}, this fcco reads version {STATE_VERSION}: states "
+                f"the state has version {state.get('version')}, but this fcco reads version {STATE_VERSION}: states "
                 "of fcco 0.1 cannot be resumed"
             )
         wanted = ("of", "state", "gradients", "objective", "optimizer", "random")
@@ -753,7 +753,7 @@ class Solver:
         )
 
     def _spread_optimizer(self, state: dict[str, Any]) -> dict[str, Any]:
-        """A state of the optimizer, copied (torch takes the tensors over as they are) and laid out over ranks."""
+        """A copy of the optimizer's state, since torch would use the tensors themselves, distributed over ranks."""
         copied: dict[str, Any] = cloned(state)
         places = [p for group in self.optimizer.param_groups for p in group["params"]]
         for place, entries in copied["state"].items():
@@ -769,11 +769,11 @@ class Solver:
 
 
 class _Dropped(Exception):
-    """Ends a step that was only to be looked at."""
+    """Ends a step that was run only to find its error."""
 
 
 def _full_pass_of(objective: Objective, method: Method, given: FullPass | None) -> FullPass | None:
-    """The pass that was given, or that of the objective's data; refused where a method needs one and there is none."""
+    """The given pass, or that of the objective's data. Raises if the method needs one and there is none."""
     if given is not None:
         if not callable(given):
             raise TypeError(f"full_pass must be a function that returns an iterator, got {given!r}")
@@ -781,5 +781,5 @@ def _full_pass_of(objective: Objective, method: Method, given: FullPass | None) 
     if isinstance(objective, OverData):
         return objective.full_pass
     if method.finite_sum:
-        raise ValueError(f"full_pass must be given for {method.name}: it renews its reference from all data")
+        raise ValueError(f"full_pass must be given for {method.name}, which renews its reference from all data")
     return None

@@ -23,16 +23,16 @@ from fcco.solver._transaction import Transaction
 
 @final
 class StageWise:
-    """Runs a solver through stages: call ``step`` instead of the solver's, until ``finished``.
+    """Runs a solver through stages. Call its ``step`` instead of the solver's, until ``finished``.
 
     Args:
-        solver: any solver; its method's alpha and beta are replaced stage by stage.
-        stages: what to run, in order.
-        drawn: hand over the state after a step drawn uniformly from each stage, as the theory does (the
-            rest of the stage is then not run, since nothing of it would be used); else after its last step.
+        solver: any solver. Its method's alpha and beta are replaced stage by stage.
+        stages: the stages to run, in order.
+        drawn: start each stage from the state after a step drawn uniformly from the one before, as the theory does (the
+            rest of that stage is not run, since nothing of it would be used). Otherwise start from its last step.
         mu: for a convex problem made strongly convex, the weight of (mu/2)||w||^2. The term is the
-            optimizer's weight decay (exact, and outside the projection of z): it must be set to mu, and the optimizer
-            must be SGD, or ``fcco.Adaptive`` as the paper has it: Adam and its kin are warned of.
+            optimizer's weight decay (exact, and outside the projection of z). It must be set to mu, and the optimizer
+            must be SGD, or ``fcco.Adaptive`` as in the paper. Adam and its variants raise a warning.
         seed: of the draws.
 
     Example:
@@ -72,8 +72,9 @@ class StageWise:
         if mu > 0 and not isinstance(solver.optimizer, (torch.optim.SGD, Adaptive)):
             name = type(solver.optimizer).__name__
             warnings.warn(
-                f"mu is {mu}, but {name}'s weight decay is not the gradient of (mu/2)||w||^2, which the theorem adds: "
-                "take torch.optim.SGD",
+                f"mu is {mu}, but the weight decay of {name} is not the gradient of (mu/2)||w||^2, which the "
+                "theorem adds: "
+                "use torch.optim.SGD",
                 stacklevel=2,
             )
         self.solver = solver
@@ -90,15 +91,15 @@ class StageWise:
         return self._left == 0 and self.stage == len(self.stages) - 1
 
     def step(self, index: Any, *data: Any, chunk: int | None = None) -> Report:
-        """One solver step; enters the next stage where the last one is through.
+        """Take one solver step, and enter the next stage if the last one is finished.
 
         Args:
-            index: as of :meth:`Solver.step`.
-            data: as of :meth:`Solver.step`.
-            chunk: as of :meth:`Solver.step`.
+            index: as for :meth:`Solver.step`.
+            data: as for :meth:`Solver.step`.
+            chunk: as for :meth:`Solver.step`.
         """
         if self.finished:
-            raise ValueError(f"all {len(self.stages)} stages are through; step has nothing left to run")
+            raise ValueError(f"all {len(self.stages)} stages are finished, so there is no step left to take")
         taken = self.solver.t
         with Transaction() as transaction:
             if self._left == 0:
@@ -142,7 +143,7 @@ class StageWise:
         return int(torch.randint(1, steps + 1, (), generator=self._generator))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run stands; the solver's state (the learning rates in it) is the solver's."""
+        """The position in the stages. The solver's own state, with the learning rates, is separate."""
         return {
             "kind": self._kind(),
             "stage": self.stage,
@@ -155,7 +156,7 @@ class StageWise:
         return {"stages": rates, "drawn": self.drawn}
 
     def check_state_dict(self, state: dict[str, Any]) -> None:
-        """Refuse the state of a run through other stages.
+        """Raise if a state belongs to a run through other stages.
 
         Args:
             state: what ``state_dict`` gave.
@@ -164,11 +165,11 @@ class StageWise:
         if missing:
             raise ValueError(f"the state is not one of a StageWise: it lacks {', '.join(missing)}")
         if not -1 <= state["stage"] < len(self.stages):
-            raise ValueError(f"the state is in stage {state['stage']}, but there are {len(self.stages)} stages")
+            raise ValueError(f"the state is in stage {state['stage']}, but there are only {len(self.stages)} stages")
         checks.same_kind("StageWise", state.get("kind"), self._kind())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there, with the same stages.
+        """Load the position of a run through the same stages.
 
         Args:
             state: what ``state_dict`` gave.

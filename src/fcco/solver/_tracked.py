@@ -147,7 +147,8 @@ class TrackedBlocks(Engine):
         batch = first
         if batch.probability is not None:
             raise ValueError(
-                f"the batch was drawn for the output memory, by importance; {self.method.name} needs one of its own "
+                f"the batch was drawn by importance, for the output memory; {self.method.name} needs a batch of "
+                "its own "
                 "solver.loader(...)"
             )
         if self._over_data is not None:
@@ -314,7 +315,7 @@ class TrackedBlocks(Engine):
         objective = self._objective
         if not isinstance(objective, OverData):
             raise TypeError(
-                f"{type(objective).__name__} has no data of its own: draw blocks with fcco.BlockSampler and call "
+                f"{type(objective).__name__} has no data to draw from: draw blocks with fcco.BlockSampler and call "
                 "solver.step(index, *data)"
             )
         estimator = self.method.estimator
@@ -365,7 +366,8 @@ class TrackedBlocks(Engine):
         if self._unweighted:
             self._unweighted = False
             warnings.warn(
-                "full_pass gave g as the sum of rows that seem to be means themselves: weigh them, so that the rows of "
+                "full_pass yields several rows per block that seem to be means themselves: weight them, so that "
+                "the rows of "
                 "a block SUM to g_i(w)",
                 stacklevel=stacklevel,
             )

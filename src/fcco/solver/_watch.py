@@ -147,8 +147,8 @@ class CorrectionWatch:
             return
         self.warned = True
         warnings.warn(
-            f"the correction of MSVR has put {self.rho:.2g} of u's error there itself (rho, over the last {WINDOW} "
-            f"steps; gamma = {self.gamma:.3g}): above {THRESHOLD} it does harm. Take a smaller learning rate, more "
+            f"the correction of MSVR caused {self.rho:.2g} of u's error itself (rho, over the last {WINDOW} "
+            f"steps; gamma = {self.gamma:.3g}): above {THRESHOLD} it does harm. Use a smaller learning rate, more "
             "blocks per step, a larger beta, or gamma=0 (SOX's moving average); docs/theory.md has the map",
             CorrectionWarning,
             stacklevel=stacklevel,

@@ -185,7 +185,7 @@ def _listed_columns(rows: Sequence[Any]) -> Iterable[tuple[str, Any]]:
     for place, row in enumerate(rows):
         if not isinstance(row, (list, tuple)) or len(row) != width:
             raise TableError(
-                f"rows must have one length, got {width} values in row 0 and another number in row {place}"
+                f"rows must have the same length, got {width} values in row 0 and another number in row {place}"
             )
     columns = zip(*rows, strict=True)
     return [(f"x{place}", list(values)) for place, values in enumerate(columns)]
@@ -195,7 +195,7 @@ def _check_names(names: list[str]) -> None:
     seen = set()
     for name in names:
         if name in seen:
-            raise TableError(f"column names must differ, but {name!r} is there twice")
+            raise TableError(f"column names must differ, but {name!r} occurs twice")
         seen.add(name)
 
 
@@ -301,7 +301,7 @@ def _check_finite(name: str, values: Array, given: Any) -> None:
     wrong = np.flatnonzero(np.isinf(values))
     if len(wrong) > 0:
         row = int(wrong[0])
-        raise TableError(f"column {name!r} has {given[row]} in row {row}: infinity (inf) is no number to learn from")
+        raise TableError(f"column {name!r} has {given[row]} in row {row}: infinity (inf) cannot be learnt from")
 
 
 def _from_times(name: str, array: Array) -> Column:

@@ -208,7 +208,9 @@ class TableEncoder:
             elif note is None:
                 constant.append(column.name)
         if not learnt:
-            raise TableError(f"no column of the table varies over its {table.rows} sample(s)")
+            raise TableError(
+                f"no column of the table varies over its {table.rows} sample(s), so there is nothing to learn from"
+            )
         if constant:
             notes.append(f"left out, since they hold one value or rare strings alone: {named(constant)}")
         self._rows = table.rows
@@ -231,10 +233,10 @@ class TableEncoder:
         present = {column.name: column for column in table.columns}
         gone = [name for name in self._given if name not in present]
         if gone:
-            raise TableError(f"the table lacks {named(gone)}, which the training table has")
+            raise TableError(f"the table lacks {named(gone)}, which the training table had")
         extra = [name for name in present if name not in set(self._given)]
         if extra and not ignore_extra:
-            raise TableError(f"the table has {named(extra)}, which the training table does not have")
+            raise TableError(f"the table has {named(extra)}, which the training table did not have")
         return present
 
     def _encode(self, columns: Mapping[str, Column]) -> Tensor:
@@ -255,7 +257,7 @@ class TableEncoder:
 
     def _check_fitted(self) -> None:
         if not self._learnt:
-            raise TableError("the encoder has learnt nothing yet: call fit first")
+            raise TableError("the encoder is not fitted yet: call fit first")
 
 
 def default_bins(rows: int, columns: int) -> int:

@@ -230,7 +230,7 @@ def learn(column: Column, bins: int, min_count: int, max_levels: int) -> Learnt 
 
 def _checked_flag(flag: Flag) -> Flag:
     if not math.isfinite(float(flag.high - flag.low)):
-        raise TableError(f"column {flag.name!r} holds numbers too far apart: {flag.low} and {flag.high}")
+        raise TableError(f"column {flag.name!r} holds numbers that are too far apart: {flag.low} and {flag.high}")
     return flag
 
 

@@ -23,20 +23,20 @@ WIDTH = 120  # of the tables where nobody's terminal says otherwise
 
 @dataclass(frozen=True)
 class BenchCommand:
-    """Measure steps: all methods beside plain SGD, captured steps beside hand-written floors, LibAUC; with verdicts.
+    """Measure step times, with verdicts: methods against plain SGD, captured steps against hand-written floors, LibAUC.
 
     Parts on a CUDA device: resnet-small, resnet-own, mlp, ap-resnet, ap-mlp, launches. On the CPU: tiny, wide, memory,
-    peers, ratios, blocks. Those that cannot run here are left out, and said so.
+    peers, ratios, blocks. Parts that cannot run on this machine are listed as left out.
     """
 
     only: tuple[str, ...] = ()
-    """Only these parts; cuda and cpu stand for all of theirs."""
+    """Run only these parts. cuda and cpu stand for all parts of that device."""
     seconds: float = 120.0
-    """How long to time in all, shared out over the parts; making and warming up the contenders comes on top."""
+    """Total time to measure, divided among the parts. Creating and warming up the contenders takes more."""
     out: Path | None = None
-    """Also write all figures as JSON, renewed after every setting."""
+    """Also write all numbers as JSON, updated after every setting."""
     quick: bool = False
-    """One round of tiny sizes: for tests; the figures mean nothing."""
+    """One round of tiny sizes, for tests. The numbers mean nothing."""
 
 
 def run_bench(command: BenchCommand, console: Console) -> Results:
@@ -76,7 +76,7 @@ def _check_out(path: Path | None) -> None:
     if path is None:
         return
     if path.is_dir():
-        raise LabError(f"--out must name a file, and {path} is a folder")
+        raise LabError(f"--out must be a file, but {path} is a folder")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
 

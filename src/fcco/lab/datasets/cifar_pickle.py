@@ -68,7 +68,7 @@ class _ArraysOnly(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> type:
         if (module, name) not in _ALLOWED:
-            raise DataError(f"it asks for {module}.{name}; only arrays are read")
+            raise DataError(f"it contains {module}.{name}, but only arrays are read")
         return _ALLOWED[module, name]
 
 

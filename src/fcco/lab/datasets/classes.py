@@ -30,7 +30,9 @@ def classes_of(tables: Sequence[Table], target: str) -> tuple[list[Tensor], tupl
         values = table.columns[target]
         new = sorted(set(values.tolist()) - set(known.tolist()))
         if new:
-            raise DataError(f"{table.name}: target {target!r} has the class {new[0]!r}, which {tables[0].name} lacks")
+            raise DataError(
+                f"{table.name}: target {target!r} has the class {new[0]!r}, which {tables[0].name} does not have"
+            )
         codes.append(torch.from_numpy(np.searchsorted(known, values).astype(np.int64)))
     return codes, classes
 
@@ -38,10 +40,10 @@ def classes_of(tables: Sequence[Table], target: str) -> tuple[list[Tensor], tupl
 def _check_count(where: str, classes: tuple[str, ...], rows: int) -> None:
     """Refuse a target of one class, and one that has too many to be classes."""
     if len(classes) < 2:
-        raise DataError(f"{where} has one class alone, {classes[0]!r}")
+        raise DataError(f"{where} has only one class, {classes[0]!r}")
     if len(classes) > 2 and 2 * len(classes) > rows:
         raise DataError(
-            f"{where} has {len(classes)} classes in {rows} rows: it counts or names the rows, and is no label"
+            f"{where} has {len(classes)} classes in {rows} rows: it numbers or names the rows and is not a label"
         )
 
 
@@ -68,7 +70,7 @@ def _refuse_objects(values: Array, where: str) -> None:
         if is_missing(value):
             raise DataError(f"{where} has no value in row {row}; leave such rows out")
         if isinstance(value, int):
-            raise DataError(f"{where} has whole numbers that 64 bits cannot hold, such as {value}")
+            raise DataError(f"{where} has whole numbers that do not fit in 64 bits, such as {value}")
         if not isinstance(value, str):
             raise DataError(f"{where} must hold numbers or words in every row, got {value!r} in row {row}")
     raise DataError(f"{where} must hold numbers or words in every row")

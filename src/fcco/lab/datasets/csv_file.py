@@ -86,7 +86,9 @@ def _rows(pandas: Any, path: Path, separator: str, words: list[str]) -> Any:
                 dtype=dict.fromkeys(words, str),
             )
         except pandas.errors.ParserWarning as error:
-            raise DataError(f"{path.name} has rows that are longer than its first, which names the columns") from error
+            raise DataError(
+                f"{path.name} has rows that are longer than the first one, which names the columns"
+            ) from error
 
 
 def _read(pandas: Any, path: Path, separator: str, **options: Any) -> Any:
@@ -160,14 +162,14 @@ def _warn_of_words(values: Array, known: list[str], where: str) -> None:
     if 0 < 2 * len(odd) < len(known):
         row = values.tolist().index(odd[0])
         warnings.warn(
-            f"{where} has numbers, but also {odd[0]!r} in row {row}: all of it is taken for words", stacklevel=3
+            f"{where} has numbers, but also {odd[0]!r} in row {row}: the whole column is read as words", stacklevel=3
         )
     if len(set(odd)) <= _BANDS:
         return
     if all(_WRITTEN_NUMBER.fullmatch(text) for text in odd):
-        warnings.warn(f"{where} is taken for words: if {odd[0]!r} is a number, write it as 1234.5", stacklevel=3)
+        warnings.warn(f"{where} is read as words: if {odd[0]!r} is a number, write it as 1234.5", stacklevel=3)
     if all(_WRITTEN_DATE.fullmatch(text) for text in odd):
-        warnings.warn(f"{where} is taken for words: if {odd[0]!r} is a date, write it as 2026-01-31", stacklevel=3)
+        warnings.warn(f"{where} is read as words: if {odd[0]!r} is a date, write it as 2026-01-31", stacklevel=3)
 
 
 def _number(text: str) -> float | None:

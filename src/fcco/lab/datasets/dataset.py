@@ -88,7 +88,7 @@ def _describe(x: Tensor) -> str:
 def _check_examples(where: str, x: Tensor) -> None:
     """Refuse all but images (N, C, H, W) uint8 and finite float32; there must be at least one example."""
     if x.dim() < 2 or x.numel() == 0:
-        raise DataError(f"{where} must hold at least one example of at least one value, got shape {tuple(x.shape)}")
+        raise DataError(f"{where} must hold at least one example with at least one value, got shape {tuple(x.shape)}")
     if x.dtype == torch.uint8:
         if x.dim() != 4 or x.shape[1] not in (1, 3):
             raise DataError(f"{where} must be images (N, C, H, W) with C = 1 or 3, got shape {tuple(x.shape)}")

@@ -120,7 +120,7 @@ def _list_images(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int
     present = _subfolders(folder)
     unknown = sorted(set(present) - set(classes))
     if unknown:
-        raise DataError(f"{str(folder)!r} has the class {unknown[0]!r}, which train lacks")
+        raise DataError(f"{str(folder)!r} has the class {unknown[0]!r}, which train does not have")
     found = []
     for label, name in enumerate(classes):
         images: list[Path] = []
@@ -168,7 +168,7 @@ def _read_image(image_module: Any, path: Path, channels: int, size: tuple[int, i
                 image = image.resize((size[1], size[0]), image_module.Resampling.BILINEAR)
             pixels = torch.from_numpy(np.array(image))
     except (image_module.DecompressionBombError, image_module.DecompressionBombWarning) as error:
-        raise DataError(f"{path} is too large an image ({error})") from error
+        raise DataError(f"{path} is an image that is too large ({error})") from error
     except (OSError, SyntaxError, ValueError) as error:  # Pillow raises SyntaxError for a broken PNG
         raise DataError(f"{path} is truncated or not an image ({error})") from error
     return pixels.reshape(*pixels.shape[:2], channels).permute(2, 0, 1)

@@ -40,7 +40,7 @@ def read_idx(path: Path, ndim: int) -> Array:
     shape = tuple(int(size) for size in np.frombuffer(data, ">u4", ndim, 4))
     expected = int(np.prod(shape, dtype=object))
     if len(data) - start != expected:
-        raise DataError(f"{path.name} holds {len(data) - start} bytes of data, its header says {expected}")
+        raise DataError(f"{path.name} holds {len(data) - start} bytes of data, but its header says {expected}")
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
 

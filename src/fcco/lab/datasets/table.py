@@ -47,7 +47,9 @@ class Table:
         for name in names:
             if name not in self.columns and name not in self.blocks:
                 have = ", ".join([*self.columns][:20])
-                raise DataError(f"{argument} {name!r} is no column of {self.name}, which has {have}{self._meant(name)}")
+                raise DataError(
+                    f"{argument} {name!r} is not a column of {self.name}, which has {have}{self._meant(name)}"
+                )
             found += self.blocks.get(name, [name])
         return found
 
@@ -66,7 +68,7 @@ class Table:
         where = f"{self.name}: column {name!r}"
         values = self.columns[name]
         if values.dtype.kind not in "fiub":
-            raise DataError(f"{where} is not numeric; name it in drop= or encode it")
+            raise DataError(f"{where} is not numeric; add it to drop= or encode it")
         feature: Array = values.astype(np.float32)
         if not np.isfinite(feature).all():
             raise DataError(f"{where} has missing or infinite values")
@@ -81,12 +83,12 @@ class Table:
         where = f"{self.name}: target column {name!r}"
         values = self.columns[name]
         if values.dtype.kind not in "fiub":
-            raise DataError(f"{where} must hold 0, 1 or nothing")
+            raise DataError(f"{where} must hold only 0, 1 and empty cells")
         numbers = values.astype(np.float64)
         known = ~np.isnan(numbers)
         found = set(np.unique(numbers[known]).tolist())
         if not found <= {0.0, 1.0} and not found <= {-1.0, 1.0}:
-            raise DataError(f"{where} must hold 0, 1 or nothing")
+            raise DataError(f"{where} must hold only 0, 1 and empty cells")
         positive = np.where(known, numbers > 0, np.nan)
         return torch.from_numpy(positive.astype(np.float32))
 
@@ -127,7 +129,7 @@ def read_labelled(
     table = read_table(file)
     targets, single = _targets(table, target)
     if positive is not None and not single:
-        raise DataError(f"positive must be for one target column, got {len(targets)} columns")
+        raise DataError(f"positive needs a single target column, got {len(targets)}")
     names = _feature_names([table], targets, drop)
     columns = {name: table.columns[name] for name in names}
     sha256 = digests(file)[1]
@@ -163,7 +165,9 @@ def _check_exact(where: str, values: Array) -> None:
     if len(same) > 0:
         first = distinct[same[0]]
         second = distinct[same[0] + 1]
-        raise DataError(f"{where} holds whole numbers that 32 bits cannot tell apart, such as {first} and {second}")
+        raise DataError(
+            f"{where} holds whole numbers that 32-bit floats cannot tell apart, such as {first} and {second}"
+        )
 
 
 def from_table(
@@ -197,7 +201,7 @@ def from_table(
     tables = [read_table(file) for file in files]
     targets, single = _targets(tables[0], target)
     if positive is not None and not single:
-        raise DataError(f"positive must be for one target column, got {len(targets)} columns")
+        raise DataError(f"positive needs a single target column, got {len(targets)}")
     names = _feature_names(tables, targets, drop)
     xs = [table.features(names) for table in tables]
     if single:
@@ -236,7 +240,7 @@ def _feature_names(tables: Sequence[Table], targets: Sequence[str], drop: Sequen
     out = {*targets, *dropped}
     names = [name for name in tables[0].columns if name not in out]
     if not names:
-        raise DataError(f"{tables[0].name} has no feature column besides {', '.join(sorted(out))}")
+        raise DataError(f"{tables[0].name} has no feature columns other than {', '.join(sorted(out))}")
     for table in tables[1:]:
         table.named("column", [*names, *targets])
     return names
@@ -256,11 +260,11 @@ def _single(tables: Sequence[Table], target: str, positive: object) -> tuple[lis
     if positive is not None:
         wanted = level_name(positive)
         if wanted not in classes:
-            raise DataError(f"{where} has no class {wanted!r} to be positive; it has {', '.join(classes[:20])}")
+            raise DataError(f"{where} has no class {wanted!r} for positive=; it has {', '.join(classes[:20])}")
         chosen = classes.index(wanted)
     elif tables[0].columns[target].dtype.kind == "U":
         raise DataError(
-            f"{where} holds {classes[0]!r} and {classes[1]!r}: say by positive which of them is "
+            f"{where} holds {classes[0]!r} and {classes[1]!r}: name the positive class by positive= "
             "(--positive on the command line)"
         )
     labels = [(code == chosen).float().unsqueeze(1) for code in codes]
@@ -317,7 +321,7 @@ def _from_pandas(path: Path, parquet: bool, words: Collection[str]) -> Table:
     except DataError:
         raise
     except UnicodeDecodeError as error:
-        raise DataError(f"{path.name} is no text in UTF-8 ({error}): save it as UTF-8") from error
+        raise DataError(f"{path.name} is not UTF-8 text ({error}): save it as UTF-8") from error
     except (ValueError, OSError, EOFError) as error:  # pandas' parser errors are ValueErrors
         raise DataError(f"{path.name} is truncated or damaged ({error})") from error
     _check_names(path.name, names)
@@ -340,10 +344,10 @@ def _check_names(table: str, names: Sequence[Any]) -> None:
     for name in names:
         plain = unicodedata.normalize("NFC", str(name)).strip()
         if plain in seen and name == seen[plain]:
-            raise DataError(f"{table} has the column {name!r} twice")
+            raise DataError(f"{table} has two columns named {name!r}")
         if plain in seen:
             raise DataError(
-                f"{table} has the columns {seen[plain]!r} and {name!r}, which read alike: rename one of them"
+                f"{table} has the columns {seen[plain]!r} and {name!r}, which look alike: rename one of them"
             )
         seen[plain] = name
 

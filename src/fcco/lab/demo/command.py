@@ -28,16 +28,16 @@ WIDTH = 100  # of the text, at most
 
 @dataclass(frozen=True)
 class DemoConfig:
-    """fcco.fit on a rare class, and the paper's methods where theory sets them apart; embedded data, no downloads."""
+    """Show fcco.fit on a rare class, and the paper's methods where theory says that they differ. Needs no download."""
 
     out: Path | None = None
-    """Where to write; None: runs/demo-1, -2, ..."""
+    """Where to write. None: runs/demo-1, -2, ..."""
     digits: int = 10
-    """How many digits are the rare class in turn, in part 1."""
+    """Number of digits that take turns as the rare class, in part 1."""
     seeds: int = 5
-    """Random draws in part 2."""
+    """Number of random seeds in part 2."""
     quick: bool = False
-    """Shorter runs: a look in seconds, with less to see."""
+    """Shorter runs that take seconds and show less."""
 
 
 def plans(demo: DemoConfig) -> tuple[rare.Plan, theory.Plan]:

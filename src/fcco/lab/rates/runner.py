@@ -57,7 +57,7 @@ def _chosen(only: Sequence[str] | None) -> list[str]:
         return list(EXPERIMENTS)
     unknown = sorted(set(only) - set(EXPERIMENTS))
     if unknown:
-        raise ValueError(f"only must name some of {', '.join(EXPERIMENTS)}; got {', '.join(unknown)}")
+        raise ValueError(f"only must name some of {', '.join(EXPERIMENTS)}, got {', '.join(unknown)}")
     return [name for name in EXPERIMENTS if name in only]
 
 

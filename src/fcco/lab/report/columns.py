@@ -55,7 +55,8 @@ AXES = (
         "samples",
         "Samples drawn",
         "Samples",
-        "Examples drawn for training so far; a full pass over the data counts all of them. The measure of the paper.",
+        "Examples drawn for training so far. A full pass over the data counts all of them. The paper uses "
+        "this measure.",
         ("samples",),
     ),
     Axis("step", "Steps", "Steps", "Steps of the optimizer.", ("step",)),
@@ -63,18 +64,16 @@ AXES = (
         "evaluations",
         "Network evaluations",
         "Network evals",
-        "Examples that went through the network. A method that looks at each batch at two points needs twice as many.",
+        "Examples that went through the network. A method that evaluates each batch at two points needs twice as many.",
         ("evaluations",),
     ),
-    Axis(
-        "seconds", "Seconds", "Seconds", "Time spent on steps; evaluations and checkpoints are not in it.", ("seconds",)
-    ),
+    Axis("seconds", "Seconds", "Seconds", "Time spent on steps, without evaluations and checkpoints.", ("seconds",)),
     Axis(
         "oracle",
         "Oracle calls",
         "Oracle calls",
         "Work, counted per sample: values of the inner function g, its Jacobians (what a backward pass costs) and "
-        "Jacobian-vector products, added up. Compare methods by it, too: some need several per sample drawn.",
+        "Jacobian-vector products, added up. Compare methods by it too, since some need several per sample drawn.",
         ("oracle_g", "oracle_j", "oracle_jvp"),
     ),
 )
@@ -84,21 +83,21 @@ METRICS = (
         "objective",
         "Training objective",
         "Objective",
-        "F, what is minimised, exact over the training data (or over a fixed part of them).",
+        "F, the function that is minimised: exact over the training data, or over a fixed part of them.",
         lower=True,
     ),
     Metric(
         "auroc",
         "AUROC",
         "AUROC",
-        "Area under the ROC curve on the test part: how often a positive is ranked above a negative. 0.5 is chance.",
+        "Area under the ROC curve on the test data: how often a positive is ranked above a negative. 0.5 is chance.",
         lower=False,
     ),
     Metric(
         "ap",
         "Average precision",
         "AP",
-        "Average precision on the test part: the area under precision against recall. Chance is the positives' share.",
+        "Average precision on the test data: the area under precision against recall. Chance is the positives' share.",
         lower=False,
     ),
     Metric(
@@ -106,7 +105,7 @@ METRICS = (
         "Tracking error ‖u − g‖",
         "Tracking error",
         "How far the method's running estimates u are from the exact inner values g: root mean square over the blocks "
-        "visited. Where it is as large as g itself the gradient means little. Methods without u have none.",
+        "visited. If it is as large as g itself, the gradient means little. Methods without u have none.",
         lower=True,
         sparse=True,
     ),
@@ -122,7 +121,7 @@ METRICS = (
         "loss_estimate",
         "Loss estimate of the steps",
         "Loss estimate",
-        "What the steps themselves took F for, in the mean since the last evaluation; noisy, and late where u is.",
+        "The steps' own estimate of F, averaged since the last evaluation. It is noisy, and lags behind as u does.",
         lower=True,
         sparse=True,
         listed=False,

@@ -80,7 +80,7 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
 def _check_names(by: Sequence[str], runs: Sequence[Run]) -> None:
     for name in by:
         if not any(name in run.config for run in runs):
-            raise ValueError(f"by names {name!r}, which no configuration has")
+            raise ValueError(f"by contains {name!r}, which no configuration has")
 
 
 def _identity(run: Run, by: Sequence[str]) -> str:

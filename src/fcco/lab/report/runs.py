@@ -111,7 +111,7 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
         found.update(find_runs(path))
     if not found:
         places = ", ".join(repr(str(path)) for path in paths) or "an empty list"
-        raise ValueError(f"no run in {places}: a run is a folder with {', '.join(FILES)}")
+        raise ValueError(f"there is no run in {places}: a run is a folder with {', '.join(FILES)}")
     folders = sorted(found, key=lambda folder: natural(str(folder)))
     root = Path(os.path.commonpath([folder.parent for folder in folders]))
     return [read_run(folder, folder.relative_to(root).as_posix()) for folder in folders]
