@@ -52,6 +52,15 @@ def test_a_class_with_three_rows_among_others():
     assert fit(X, y, validation=0.2).predict_proba(X).shape == (120, 3)
 
 
+def test_several_labels_of_yes_and_no():
+    X, y = rows(60)
+    labels = np.array([["yes" if label else "no", "no" if label else "yes"] for label in y], dtype=object)
+    labels[4, 1] = None
+    numbers = np.column_stack([y, 1.0 - y])
+    numbers[4, 1] = np.nan
+    assert np.array_equal(fit(X, labels).decision_function(X), fit(X, numbers).decision_function(X))
+
+
 def test_a_column_of_one_value():
     X, y = rows()
     X[:, 2] = 7.0

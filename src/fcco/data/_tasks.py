@@ -26,7 +26,7 @@ class Tasks(Labelled):
         y: (N, T), a column per task: two values each, the larger positive, NaN where missing; or (N,): two values, one
             task; three or more integers or strings: classes, one task per class (one-vs-rest).
         weight: (N,) how much each example counts; None: all alike.
-        positive: the value of y that is positive; strings need it.
+        positive: the value of y that is positive; strings need it, but for those like "yes" and "no".
         classes: the classes in the order of the model's columns; None: integers that start at 0 are their own column
             numbers, others are numbered in sorted order.
         inputs: how many leading parts of a data set's items make up x.

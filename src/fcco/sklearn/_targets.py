@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import _check_sample_weight, check_array, check_consistent_length, column_or_1d
 from torch import Tensor
 
+from fcco._support.words import positive_word
 from fcco.tables._columns import is_missing
 
 
@@ -52,6 +53,7 @@ def missing_labels(labels: Any) -> Any:
 
 def indicator(labels: Any) -> Any:
     """(N, T) of 0, 1 and NaN from two values per column, the larger of them positive; or one sentence."""
+    labels = _without_words(labels)
     try:
         numbers = np.array(
             [[np.nan if is_missing(label) else float(label) for label in row] for row in labels.tolist()]
@@ -71,6 +73,19 @@ def indicator(labels: Any) -> Any:
             "missing labels are NaN"
         )
     return np.where(np.isnan(numbers), np.nan, (numbers > 0).astype(float))
+
+
+def _without_words(labels: Any) -> Any:
+    """Words such as yes and no as 1 and 0, where all that is known are two of those."""
+    known = {label for row in labels.tolist() for label in row if not is_missing(label)}
+    if not all(isinstance(label, str) for label in known):
+        return labels
+    positive = positive_word(sorted(known))
+    if positive is None:
+        return labels
+    return np.array(
+        [[np.nan if is_missing(label) else float(label == positive) for label in row] for row in labels.tolist()]
+    )
 
 
 def counted(targets: Any, weight: Any) -> Any:
