@@ -111,6 +111,7 @@ def numbers(estimator: Any, y: Any) -> Any:
     if isinstance(y, Tensor):
         y = y.detach().cpu().numpy()
     flat = column_or_1d(y, warn=True)
+    _known_in_every_row(flat.reshape(-1, 1))
     array = check_array(flat, ensure_2d=False, dtype=np.float64, input_name="y", estimator=estimator)
     return np.ascontiguousarray(array)
 
@@ -133,21 +134,49 @@ def times_and_events(estimator: Any, y: Any) -> tuple[Any, Any]:
     required(estimator, y)
     if isinstance(y, Tensor):
         y = y.detach().cpu().numpy()
-    array = np.asarray(y)
+    array = np.asarray(_as_structured(y))
     if array.dtype.names is not None:
         time, event = _structured(array)
     elif array.ndim == 2 and array.shape[1] == 2:
+        _known_in_every_row(array)
         pairs = check_array(array, dtype=np.float64, input_name="y", estimator=estimator)
         time = pairs[:, 0]
         event = pairs[:, 1]
     else:
         time = numbers(estimator, array)
         event = np.ones(len(time))
+    negative = np.flatnonzero(time < 0)
+    if len(negative) > 0:
+        row = int(negative[0])
+        raise ValueError(f"y must hold times of at least 0, got {time[row]:g} in row {row}: censored ones have event 0")
     wrong = np.flatnonzero((event != 0) & (event != 1))
     if len(wrong) > 0:
         row = int(wrong[0])
         raise ValueError(f"y must say by 0 or 1 whether an event was observed, got {event[row]} in row {row}, column 1")
     return np.ascontiguousarray(time, dtype=np.float64), event == 1
+
+
+def _known_in_every_row(array: Any) -> None:
+    """Refuse a missing number by its row and column, in scikit-learn's words."""
+    if array.dtype.kind == "f":
+        missing = np.argwhere(np.isnan(array)).tolist()
+    elif array.dtype.kind == "O":
+        missing = [list(place) for place, value in np.ndenumerate(array) if is_missing(value)]
+    else:
+        missing = []
+    if missing:
+        row, column = missing[0]
+        raise ValueError(f"Input y contains NaN, in row {row}, column {column}")
+
+
+def _as_structured(y: Any) -> Any:
+    """A data frame of a column of truth values (event) and one of numbers (time), in any order, as the like array."""
+    dtypes = getattr(y, "dtypes", None)
+    if dtypes is None or not hasattr(y, "to_records") or len(dtypes) != 2:
+        return y
+    if sorted(str(dtype) == "bool" for dtype in dtypes) != [False, True]:
+        return y
+    return y.to_records(index=False)
 
 
 def _structured(array: Any) -> tuple[Any, Any]:
