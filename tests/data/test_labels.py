@@ -68,6 +68,26 @@ def test_strings_say_which_is_positive(y: Any) -> None:
     assert Points(X, y, positive="yes").y[[0, 1, 3, 4, 5]].tolist() == [0, 1, 0, 1, 0]
 
 
+EVIDENT: dict[str, tuple[list[Any], str]] = {
+    "yes": (["no", "yes", None, "no", "yes", "no"], "yes"),
+    "small and large": (["No", "YES", "No", "No", "YES", "No"], "YES"),
+    "true": (["false", "true", None, "false", "true", "false"], "true"),
+    "positive": (["negative", "positive", "negative", "negative", "positive", "negative"], "positive"),
+    "numbers in quotes": (["9", "10", "9", "9", "10", "9"], "10"),
+}
+
+
+@pytest.mark.parametrize(("y", "positive"), EVIDENT.values(), ids=EVIDENT.keys())
+def test_of_yes_and_no_the_positive_one_is_evident(y: list[Any], positive: str) -> None:
+    data = Points(X, pd.Series(y))
+    assert data.y[[0, 1, 3, 4, 5]].tolist() == [0, 1, 0, 1, 0]
+    assert data.positive == positive
+    columns = Tasks(X, [[value, y[0]] for value in y])
+    assert columns.y[[0, 1, 3, 4, 5], 0].tolist() == [0, 1, 0, 1, 0]
+    assert columns.positive == positive
+    assert Points(X, y, positive=y[0]).y[[0, 1, 3, 4, 5]].tolist() == [1, 0, 1, 0, 1]
+
+
 def test_positive_makes_one_task_of_many_values() -> None:
     assert Points(X, [3, 1, 2, 3, 1, 2], positive=1).y.tolist() == [0, 1, 0, 0, 1, 0]
     assert Points(X, [0, 1, 0, 1, 0, 1], positive=0).y.tolist() == [1, 0, 1, 0, 1, 0]

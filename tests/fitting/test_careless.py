@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
@@ -270,3 +271,37 @@ def test_squashed_scores_are_refused(last: nn.Module) -> None:
     model = nn.Sequential(nn.Linear(6, 1), last)
     with pytest.raises(ValueError, match=r"ends in (Log)?Sigmoid: remove that layer"):
         fcco.fit(model, (torch.randn(60, 6), torch.arange(60) % 6 == 0), progress=False)
+
+
+def test_columns_that_are_far_from_one_are_told() -> None:
+    x, y = rare(200)
+    large = x.clone()
+    large[:, 4] = 700.0 + 20.0 * large[:, 4]
+    with pytest.warns(UserWarning, match="column 4 of x has a root mean square of 699, .*: standardise x"):
+        fit(net(), (large, y))
+    fit(nn.Sequential(nn.BatchNorm1d(6), net()), (large, y))  # no warning, which would be an error here
+
+
+def test_yes_and_no_and_a_part_of_one_kind_alone() -> None:
+    x, y = rare(200)
+    words = np.where(y.numpy() == 1, "yes", "no")
+    result = fit(net(), (x, words))
+    numbers = fit(net(), (x, y))
+    assert result.value == numbers.value
+    assert result.evaluate((x[:50], words[:50]))[0] == numbers.evaluate((x[:50], y[:50]))[0]
+
+
+def test_a_single_positive_is_counted() -> None:
+    x, _ = rare(200)
+    with pytest.raises(ValueError, match=r"have not \(of all 200 there are 1 positive\): .* or validation=None"):
+        fit(net(), (x, (torch.arange(200) == 7).long()))
+
+
+def test_labels_in_another_order_than_the_rows_are_told() -> None:
+    x, y = rare(200)
+    frame = pd.DataFrame(x.numpy(), index=range(500, 700))
+    labels = pd.Series(y.numpy(), index=frame.index)
+    fit(net(), (frame, labels))
+    fit(net(), (frame, labels.reset_index(drop=True)))
+    with pytest.warns(UserWarning, match="y has the index of x in another order"):
+        fit(net(), (frame, labels.sample(frac=1.0, random_state=0)))

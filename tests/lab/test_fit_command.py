@@ -304,18 +304,19 @@ def test_careless_tables_work(columns: dict[str, object], tmp_path: Path) -> Non
     ("a,y\n1,0\n2,1\n", "examples"),
     ("a,a,y\n1,2,0\n2,3,1\n", "two columns named 'a'"),
     ("a,y\n1,0\n2,0\n3,0\n", "only one class"),
-    ("a,y\n1,no\n2,yes\n3,no\n4,yes\n", "'no' and 'yes'"),
-    ("a,y\n1,0\n2,\n3,1\n4,0\n", "no value in row 1"),
+    ("a,y\n1,cat\n2,sea lion\n3,cat\n4,sea lion\n", "'cat' and 'sea lion': name the positive class by"),
+    ("a,y\n1,cat\n2,sea lion\n3,cat\n4,sea lion\n", "--positive 'sea lion'"),
+    ("a,y\n1,\n2,\n3,\n", "no value in any row"),
     ("a,y\n1,0\n1,1\n1,0\n1,1\n1,0\n1,1\n", "no column of the table varies"),
     ("a,y\n1,0.5\n2,0.25\n3,1\n4,0\n", "must hold classes"),
     ("b,z\n1,0\n2,1\n", "'y' is not a column"),
     ("", "damaged"),
     ("a,y\n", "must have at least one row"),
+    ("a,y\n1,0\n2,1\na,y\n3,0\n4,1\n", "t.csv has its header again in row 2"),
     ("a;y\n1;0\n2;1\n", "examples"),
     ("a,y\n1,0\n2,0\n3,0\n", "only one class, '0'"),
     ("a,y\n1,0\ninf,1\n3,0\n4,1\n1,0\n2,1\n3,0\n4,1\n1,0\n", "'a' has inf in row 1"),
     ("a,y\n1,11\n2,12\n3,13\n4,14\n", "it numbers or names the rows"),
-    ("a,y\n1,0\n2,1\n3,NA\n4,0\n5,1\n", "no value in row 2"),
 ])  # fmt: skip
 def test_what_a_table_lacks_is_one_sentence(
     text: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -326,7 +327,7 @@ def test_what_a_table_lacks_is_one_sentence(
 
 
 @pytest.mark.parametrize(("flags", "expected"), [
-    ([], "--target must name the label column"),
+    ([], "t.csv, which has a, b, y"),
     (["--target", "y", "--event", "y"], "--event needs --time"),
     (["--time", "a"], "--time needs --event"),
     (["--target", "y", "--query", "b", "--group", "b"], "cannot both be given"),
@@ -376,6 +377,67 @@ def test_numbers_with_gaps_are_numbers(gap: str, tmp_path: Path) -> None:
     assert encoder is not None
     assert [number.name for number in encoder.numbers] == ["a"]
     assert [level.name for level in encoder.categories] == ["b"]
+
+
+@pytest.mark.parametrize("words", [("no", "yes"), ("Negative", "POSITIVE"), ("N", "Y")])
+def test_words_for_yes_and_no_need_no_positive(words: tuple[str, str], tmp_path: Path) -> None:
+    truth = np.arange(60) % 3 == 0
+    data = load(FitConfig(dataset=careless(tmp_path, y=np.where(truth, words[1], words[0])), target=("y",)))
+    assert (data.outputs, data.negative) == ((words[1],), words[0])
+    assert f"positive is y = {words[1]}, 33.33%" in str(data)
+
+
+def test_labels_and_events_of_yes_and_no(tmp_path: Path) -> None:
+    truth = np.where(np.arange(60) % 3 == 0, "yes", "no").astype(object)
+    gaps = np.where(np.arange(60) % 5 == 0, None, truth)
+    table = careless(tmp_path, y=truth, z=gaps, t=np.arange(60) + 1.0)
+    data = load(FitConfig(dataset=table, target=("y", "z"), drop=("t",)))
+    known = ~data.y_train[:, 1].isnan()
+    assert torch.equal(data.y_train[known, 0], data.y_train[known, 1])
+    assert 0 < int(known.sum()) < len(known)
+    survival = load(FitConfig(dataset=table, time="t", event="y", drop=("z",)))
+    assert "seen for 33.3%" in str(survival)
+
+
+@pytest.mark.parametrize("kinds", [["0", "1"], ["no", "yes"], ["cat", "dog", "cow"], ["1", "2", "3"]])
+def test_rows_without_a_target_are_left_out_with_a_word(kinds: list[str], tmp_path: Path) -> None:
+    y = [kinds[row % len(kinds)] for row in range(60)]
+    for row in (2, 30, 31):
+        y[row] = ""
+    table = careless(tmp_path, y=y)
+    with pytest.warns(UserWarning, match="'y' has no value in 3 of 60 rows, the first of them row 2: they are neither"):
+        data = load(FitConfig(dataset=table, target=("y",)))
+    assert data.train.num_examples + data.test.num_examples == 57
+    assert bool((data.y_train >= 0).all())  # neither NaN nor -1
+
+
+def test_what_is_refused_is_named_by_its_row_in_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = np.arange(60) / 10
+    values[53] = np.inf
+    table = careless(tmp_path, a=values)
+    words = refusal(capsys, "train", "--dataset", table, "--target", "y", "--out", str(tmp_path / "run"))
+    assert "'a' has inf in row 53" in words
+
+
+def test_an_index_of_pandas_is_no_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = careless(tmp_path)
+    indexed = str(tmp_path / "indexed.csv")
+    pd.read_csv(table).sample(frac=1.0, random_state=0).to_csv(indexed)
+    with pytest.warns(UserWarning, match="'Unnamed: 0' has no name of its own and numbers the rows"):  # once per file
+        data = load(FitConfig(dataset=indexed, target=("y",)))
+    assert data.encoder is not None
+    assert data.encoder.columns == ("a", "b")
+    run("train", "--dataset", indexed, "--target", "y", *SHORT, "--out", str(tmp_path / "run"))
+    assert "of 12 examples, 4 of them positive" in capsys.readouterr().out
+    for new in (indexed, table):
+        run("predict", str(tmp_path / "run"), new, "--out", str(tmp_path / "scores.csv"))
+        out = capsys.readouterr().out
+        assert "with probabilities of y = 1" in out
+        assert "ignored" not in out
+
+
+def test_a_file_in_the_place_of_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "my.csv is no option: did you mean --dataset my.csv?" in refusal(capsys, "train", "my.csv")
 
 
 def test_a_word_among_numbers_is_told(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_folder_refusals(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"test_fraction 0.01 of 10 examples leaves no test example"):
         from_folder(tmp_path / "x", test_fraction=0.01)
     Image.fromarray(np.zeros((5, 5, 3), np.uint8)).save(tmp_path / "x" / "b" / "z.png")
-    with pytest.raises(DataError, match=r"z.png is 5x5, the first image 6x4: pass size= to resize"):
+    with pytest.raises(DataError, match=r"z.png is 5x5, the first image 6x4: pass size= \(--image-size\) to resize"):
         from_folder(tmp_path / "x")
     image = tmp_path / "x" / "b" / "z.png"
     image.write_bytes(image.read_bytes()[:40])
@@ -132,6 +132,20 @@ def test_labels_of_minus_one(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,y,z\n" + "".join(f"{k},{k % 2 * 2 - 1},{k % 2}\n" for k in range(10)))
     data = from_table(tmp_path / "t.csv", target=["y", "z"])
     assert torch.equal(data.y_train[:, 0], data.y_train[:, 1])
+
+
+def test_missing_targets_of_a_labelled_table_are_missing_labels(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,y,z\n1,no,3\n2,,1\n3,yes,\n4,no,2\n" + "5,no,1\n6,no,2\n" * 2)
+    with pytest.warns(UserWarning, match="'y' has no value in 1 of 8 rows, the first of them row 1"):
+        two = read_labelled(tmp_path / "t.csv", target="y", drop=["z"])
+    assert two.y[[0, 2, 3], 0].tolist() == [0.0, 1.0, 0.0]
+    assert bool(two.y[1, 0].isnan())
+    assert (two.classes, two.negative) == (("yes",), "no")
+    with pytest.warns(UserWarning, match="'z' has no value in 1 of 8 rows, the first of them row 2"):
+        three = read_labelled(tmp_path / "t.csv", target="z", drop=["y"])
+    assert three.y[[0, 1, 3]].tolist() == [2.0, 0.0, 1.0]
+    assert bool(three.y[2].isnan())
+    assert three.classes == ("1", "2", "3")
 
 
 def test_a_labelled_table_keeps_every_kind_of_column(tmp_path: Path) -> None:
@@ -205,7 +219,7 @@ def test_csv_with_several_labels(tmp_path: Path) -> None:
     [
         (CSV, {"target": "knd"}, "target 'knd' is not a column of t.csv, which has height, weight, kind, id"),
         (CSV, {"target": "kind", "positive": "cat"}, "column 'id' is not numeric; add it to drop="),
-        (CSV, {"target": "kind", "drop": ["id"]}, "holds 'cat' and 'dog': name the positive class by positive="),
+        (CSV, {"target": "kind", "drop": ["id"]}, "name the positive class by positive='dog' or --positive dog"),
         (
             CSV,
             {"target": "kind", "drop": ["id"], "positive": "cow"},

@@ -4,7 +4,7 @@ import numpy as np
 import pandas
 import pytest
 
-from fcco.sklearn import RankingClassifier
+from fcco.sklearn import CoxRegressor, QueryRanker, RankingClassifier
 from fcco.tables import TableWarning
 
 FEW = "ignore:too few rows to hold some out"
@@ -52,6 +52,15 @@ def test_a_class_with_three_rows_among_others():
     assert fit(X, y, validation=0.2).predict_proba(X).shape == (120, 3)
 
 
+def test_several_labels_of_yes_and_no():
+    X, y = rows(60)
+    labels = np.array([["yes" if label else "no", "no" if label else "yes"] for label in y], dtype=object)
+    labels[4, 1] = None
+    numbers = np.column_stack([y, 1.0 - y])
+    numbers[4, 1] = np.nan
+    assert np.array_equal(fit(X, labels).decision_function(X), fit(X, numbers).decision_function(X))
+
+
 def test_a_column_of_one_value():
     X, y = rows()
     X[:, 2] = 7.0
@@ -91,6 +100,42 @@ def test_one_sentence(change, message):
     X, y = change(*rows())
     with pytest.raises(ValueError, match=message):
         fit(X, y)
+
+
+def times(count=40):
+    rng = np.random.default_rng(1)
+    return np.column_stack([rng.exponential(size=count), rng.integers(0, 2, count)])
+
+
+def test_survival_in_a_data_frame_of_any_order():
+    X, _ = rows()
+    pairs = times()
+    frame = pandas.DataFrame({"seen": pairs[:, 1] == 1, "days": pairs[:, 0]}, index=range(90, 130))
+    models = [CoxRegressor(epochs=1, random_state=0, validation=None).fit(X, y) for y in (pairs, frame)]
+    assert np.array_equal(models[0].predict(X), models[1].predict(X))
+    assert models[0].score(X, pairs) == models[1].score(X, frame)
+
+
+def test_labels_in_another_order_than_the_rows_are_told():
+    X, y = rows()
+    frame = pandas.DataFrame(X, columns=list("abc"))
+    with pytest.warns(UserWarning, match="y has the index of x in another order"):
+        fit(frame, pandas.Series(y).iloc[::-1])
+
+
+def test_what_is_missing_or_negative_is_named_by_its_row():
+    X, _ = rows()
+    pairs = times()
+    pairs[5, 0] = np.nan
+    with pytest.raises(ValueError, match="Input y contains NaN, in row 5, column 0"):
+        CoxRegressor().fit(X, pairs)
+    pairs[5, 0] = -2.0
+    with pytest.raises(ValueError, match="times of at least 0, got -2 in row 5"):
+        CoxRegressor().fit(X, pairs)
+    relevance = np.ones(40)
+    relevance[7] = np.nan
+    with pytest.raises(ValueError, match="Input y contains NaN, in row 7, column 0"):
+        QueryRanker().fit(X, relevance)
 
 
 def test_a_cell_that_is_no_value():

@@ -278,6 +278,13 @@ def test_columns_that_look_like_the_rows_name(values, message):
         TableEncoder().fit(table)
 
 
+@pytest.mark.filterwarnings("error::fcco.tables.TableWarning")
+def test_dates_in_strings_teach_something_though_every_row_has_another():
+    days = pandas.date_range("2020-01-01", periods=60).strftime("%Y-%m-%d")
+    encoder = TableEncoder().fit({"day": list(days)})
+    assert [number.kind for number in encoder.numbers] == ["time"]
+
+
 # ------------------------------------------------------------------ the description
 
 

@@ -22,7 +22,7 @@ class Labelled(Structure):
         y: class numbers (N,) int64, -1 where missing; or targets (N,) or (N, T): 1, 0, NaN where missing.
         classes: what class 0, 1, ... is called; None: y holds targets.
         columns: what the columns of y were called, where it was a data frame.
-        positive: the value that was said to be positive; None: none was.
+        positive: the value that was said to be positive, or the string that evidently is; None: neither.
     """
 
     per_example: ClassVar[tuple[str, ...]] = ("weight", "y")
@@ -33,7 +33,7 @@ class Labelled(Structure):
         self.y = labels.y
         self.classes = labels.classes
         self.columns = labels.columns
-        self.positive = positive
+        self.positive = labels.positive
 
     @property
     def labels(self) -> Labels:

@@ -1,7 +1,8 @@
 """The rules for labels: what is a task, which value is positive, what is missing.
 
-- Two values are one task, whose positive is the larger: bool, 0/1, -1/1, integers or floats alike. Strings need
-  ``positive=``. With ``positive=`` given, that value is positive and every other one negative.
+- Two values are one task, whose positive is the larger: bool, 0/1, -1/1, integers or floats alike. Of strings it is
+  the evident one ("yes" beside "no", "1" beside "0"); others need ``positive=``. With ``positive=`` given, that value
+  is positive and every other one negative.
 - NaN, None and pandas' NA are missing.
 - Three or more integers, or strings, of shape (N,) are classes: one task per class, one-vs-rest. Integers that start
   at 0 are their own column numbers; other integers and strings are numbered in sorted order; ``classes=`` says the
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from fcco._support import checks
+from fcco._support.words import positive_word
 from fcco.data._convert import numbers_or_objects, place
 from fcco.data._draws import exact_dtype
 
@@ -33,11 +35,13 @@ class Labels:
         y: class numbers (N,) int64, -1 where missing; or targets (N,) or (N, T) in float32: 1, 0, NaN where missing.
         classes: what class 0, 1, ... is called; None: targets.
         columns: what the columns of a data frame are called; empty: they have numbers.
+        positive: the value that was said to be positive, or the string that evidently is; None: neither.
     """
 
     y: Tensor
     classes: tuple[Any, ...] | None = None
     columns: tuple[str, ...] = ()
+    positive: Any = None
 
     @property
     def num_tasks(self) -> int:
@@ -83,7 +87,7 @@ def labels_of(
         >>> labels_of("y", [-1, 1, None], 3, torch.device("cpu")).y
         tensor([0., 1., nan])
         >>> labels_of("y", ["b", "a", "c"], 3, torch.device("cpu"))
-        Labels(y=tensor([1, 0, 2]), classes=('a', 'b', 'c'), columns=())
+        Labels(y=tensor([1, 0, 2]), classes=('a', 'b', 'c'), columns=(), positive=None)
     """
     if positive is not None and classes is not None:
         raise ValueError(
@@ -95,7 +99,7 @@ def labels_of(
     if isinstance(given, Tensor):
         return _numbers(name, given.to(device), positive, classes, columns)
     if isinstance(given[0], list):
-        return Labels(_text_columns(name, given, positive).to(device), columns=columns)
+        return _text_columns(name, given, positive, columns, device)
     return _text(name, given, positive, classes, device)
 
 
@@ -105,11 +109,11 @@ def _numbers(name: str, given: Tensor, positive: Any, classes: Any, columns: tup
         raise ValueError(f"{name} must be labels of shape (N,) or (N, T), got {given.dtype} {tuple(given.shape)}")
     numbers = given.to(exact_dtype(given.device))
     if given.dim() == 2:
-        return Labels(_targets(name, numbers, positive), columns=columns)
+        return Labels(_targets(name, numbers, positive), columns=columns, positive=positive)
     if classes is not None:
         return Labels(_class_numbers(name, numbers, list(classes)), tuple(classes))
     if positive is not None or _two_values(numbers):
-        return Labels(_targets(name, numbers.unsqueeze(1), positive).squeeze(1))
+        return Labels(_targets(name, numbers.unsqueeze(1), positive).squeeze(1), positive=positive)
     return _classes(name, numbers)
 
 
@@ -259,9 +263,11 @@ def _class_numbers(name: str, numbers: Tensor, classes: list[Any]) -> Tensor:
 
 def _text(name: str, given: list[Any], positive: Any, classes: Any, device: torch.device) -> Labels:
     """Labels from strings (N,)."""
-    if positive is not None:
-        return Labels(_text_targets(name, given, positive).to(device))
     seen = sorted({value for value in given if value is not None})
+    if positive is None and classes is None:
+        positive = positive_word(seen)
+    if positive is not None:
+        return Labels(_text_targets(name, given, positive).to(device), positive=positive)
     names = seen if classes is None else list(classes)
     if classes is None and len(seen) <= 2:
         example = repr(seen[-1]) if seen else "..."
@@ -285,15 +291,21 @@ def _text_targets(name: str, given: list[Any], positive: Any) -> Tensor:
     return targets.masked_fill_(missing, torch.nan)
 
 
-def _text_columns(name: str, rows: list[list[Any]], positive: Any) -> Tensor:
-    """Targets (N, T) from rows with strings in them."""
+def _text_columns(
+    name: str, rows: list[list[Any]], positive: Any, columns: tuple[str, ...], device: torch.device
+) -> Labels:
+    """Labels (N, T) from rows with strings in them."""
+    if positive is None:
+        seen = {value for row in rows for value in row if value is not None}
+        if all(isinstance(value, str) for value in seen):
+            positive = positive_word(sorted(seen))
     if positive is None:
         raise ValueError(f"{name} holds strings: name the positive one by positive=...")
     if not any(positive in row for row in rows):
         raise ValueError(f"positive must be one of the values of {name}, got {positive!r}")
     missing = torch.tensor([[value is None for value in row] for row in rows])
     targets = torch.tensor([[float(value == positive) for value in row] for row in rows])
-    return targets.masked_fill_(missing, torch.nan)
+    return Labels(targets.masked_fill_(missing, torch.nan).to(device), columns=columns, positive=positive)
 
 
 def _quoted(values: list[Any]) -> str:

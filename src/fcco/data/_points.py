@@ -27,7 +27,7 @@ class Points(Labelled):
         y: (N,): two values, the larger positive, NaN where missing; three or more integers or strings: classes, one
             task per class (one-vs-rest); or (N, T), a column of two values per task.
         weight: (N,) how much each example counts. None: equally.
-        positive: the value of y that is positive. Needed for strings.
+        positive: the value of y that is positive. Needed for strings, except those like "yes" and "no".
         classes: the classes in the order of the model's columns. None: integers that start at 0 are their own column
             numbers, others are numbered in sorted order.
         inputs: the number of leading parts of a data set's items that make up x.

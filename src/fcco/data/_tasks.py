@@ -26,7 +26,7 @@ class Tasks(Labelled):
         y: (N, T), one column of two values per task, the larger one positive, NaN if missing; or (N,): two values, one
             task; three or more integers or strings: classes, one task per class (one-vs-rest).
         weight: (N,) how much each example counts. None: equally.
-        positive: the value of y that is positive. Needed for strings.
+        positive: the value of y that is positive. Needed for strings, except those like "yes" and "no".
         classes: the classes in the order of the model's columns. None: integers that start at 0 are their own column
             numbers, others are numbered in sorted order.
         inputs: the number of leading parts of a data set's items that make up x.

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from fcco._support import checks
+from fcco._support.row_order import warn_of_order
 from fcco.data import Groups, Points, Queries, RiskSets, Structure, Tasks
 from fcco.data._batch import map_tensors
 from fcco.data._source import Source, TensorSource
@@ -118,6 +119,7 @@ def _from_tuple(data: Any, goal: Goal, like: Reading) -> Structure:
     if not isinstance(data, (tuple, list)) or len(data) not in (2, 3):
         raise TypeError(f"data must be (x, y) or data of fcco.data, got {type(data).__name__}{_other_form(data)}")
     x = data[0]
+    warn_of_order(x, data[1])
     if goal.metric == "ndcg":
         if len(data) == 2:
             return Queries(x, [0] * len(data[1]), data[1])
@@ -190,9 +192,17 @@ def _check_parts(train: Structure, valid: Structure) -> None:
     for name, part in (("training", train), ("validation", valid)):
         if not bool(_has_both(part).any()):
             raise ValueError(
-                f"the {name} part must have positives and negatives of at least one label; it has {part.num_examples} "
-                "examples: pass more data, or train with validation=None"
+                f"the {name} part must have positives and negatives of at least one label; its {part.num_examples} "
+                f"examples do not{_how_many(train, valid)}: pass more data, or train with validation=None"
             )
+
+
+def _how_many(train: Points, valid: Points) -> str:
+    """How many of a single label are positive, in both parts together."""
+    if train.num_tasks != 1:
+        return ""
+    positives = int((train.y == 1).sum() + (valid.y == 1).sum())
+    return f" (of all {train.num_examples + valid.num_examples} there are {positives} positive)"
 
 
 def _check_labelled(whole: Structure) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -26,6 +28,8 @@ from fcco.fitting._result import FitResult, result_of
 from fcco.fitting._scoring import device_of, score
 from fcco.fitting._search import Search
 from fcco.fitting._trial import Problem
+
+_LARGE = 30.0  # beyond so large a root mean square columns ought to be scaled
 
 
 def fit(
@@ -107,6 +111,7 @@ def fit(
     train, valid = parts_of(data, validation, goal, seed)
     _check_trainable(model)
     _check_ending(model)
+    _warn_of_scale(model, train)
     with _isolated(place):
         network = copy.deepcopy(model).to(place)
         train = train.to(place)
@@ -227,6 +232,26 @@ def _check_ending(model: nn.Module) -> None:
         raise ValueError(
             "model must return the scores of its last linear layer, got one that ends in "
             f"{type(last).__name__}: remove that layer"
+        )
+
+
+def _warn_of_scale(model: nn.Module, data: Structure) -> None:
+    """Warn of large numbers that go straight into a linear layer: the learning rates are for numbers near 1."""
+    first = model
+    while isinstance(first, nn.Sequential) and len(first) > 0:
+        first = first[0]
+    if not isinstance(first, nn.Linear) or not isinstance(data.source, TensorSource):
+        return
+    x = data.source.x
+    if not isinstance(x, torch.Tensor) or x.dim() != 2 or not x.is_floating_point():
+        return
+    size = torch.linalg.vector_norm(x, dim=0, dtype=torch.float64) / math.sqrt(len(x))  # (F,) root mean squares
+    column = int(size.argmax())
+    if size[column] > _LARGE:
+        warnings.warn(
+            f"column {column} of x has a root mean square of {float(size[column]):.3g}, and networks learn badly from "
+            "numbers far from 1: standardise x, begin the model with torch.nn.BatchNorm1d, or use fcco.sklearn",
+            stacklevel=3,
         )
 
 

@@ -195,6 +195,7 @@ def measure(result: FitResult, test: Structure) -> dict[str, Any]:
         "validation": {"value": result.value, "interval": list(result.interval)},
         "validation_plain_loss": {"value": result.plain_value},
         "test_examples": test.num_examples,
+        "test_positives": _positives(test),
     }
     if isinstance(test, Tasks):
         assert result.goal is not None
@@ -202,6 +203,13 @@ def measure(result: FitResult, test: Structure) -> dict[str, Any]:
             other = replace(result, goal=replace(result.goal, metric=metric))
             measured[f"test_{metric}"] = _measured(other, test)["value"]
     return measured
+
+
+def _positives(test: Structure) -> int | None:
+    """Return how many examples of a single label are positive; None: there are several labels, or none."""
+    if not isinstance(test, Tasks) or test.num_tasks != 1:
+        return None
+    return int((test.y == 1).sum())
 
 
 def _measured(result: FitResult, test: Structure) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from fcco.lab.config import DataConfig, flag
 from fcco.lab.datasets import Dataset
 from fcco.lab.datasets.classes import check_classes
 from fcco.lab.datasets.locate import digests
-from fcco.lab.datasets.table import Table, read_table
+from fcco.lab.datasets.table import Table, left_out_numbers, read_table, truth_values
 from fcco.lab.errors import DataError, LabError, nearest, refusing
 from fcco.tables import TableEncoder
-from fcco.tables._columns import is_missing, level_name
+from fcco.tables._columns import is_missing, level_name, read_columns
 
 #: Of a table, or of a folder without a test part of its own.
 TEST_SHARE = 0.2
@@ -189,7 +189,10 @@ def _one_label(data: Dataset, y: Tensor, positive: str | None) -> tuple[Tensor, 
 
 def _from_table(path: Path, config: DataConfig) -> Loaded:
     roles = _Roles(path, config)
+    columns = read_columns(roles.columns)  # whole, so that what is refused is named by its row in the file
     placed = roles.over(torch.arange(roles.rows).unsqueeze(1))  # row numbers in the place of x, which is not known yet
+    if roles.without_target is not None:
+        placed = placed.subset((~roles.without_target).nonzero()[:, 0])
     try:
         test, train = placed.split(TEST_SHARE, seed=0)
     except ValueError as error:
@@ -198,7 +201,7 @@ def _from_table(path: Path, config: DataConfig) -> Loaded:
     encoder = TableEncoder()
     # The encoder learns from the training part alone: the test part must be as new to it as to the network.
     encoder.fit({name: values[rows.numpy()] for name, values in roles.columns.items()})
-    x = encoder.transform(roles.columns)
+    x = encoder.transform(columns)
     whole = roles.over(x)
     sha256 = digests(path)[1]
     about = (
@@ -229,11 +232,13 @@ class _Roles:
         outputs: what each score is of.
         negative: what the other class is called, where there are two.
         about: what is predicted, in a few words.
+        without_target: (N,) which rows lack the only target; None: none does, or there are several targets.
     """
 
     def __init__(self, path: Path, config: DataConfig) -> None:
         self.columns: dict[str, Any] = {}
         self.negative: str | None = None
+        self.without_target: Tensor | None = None
         self.over: Callable[[Any], Structure]
         kinds = [name for name in ("query", "time", "group") if getattr(config, name) is not None]
         if len(kinds) > 1:
@@ -243,7 +248,8 @@ class _Roles:
         if config.event is not None and config.time is None:
             raise LabError("--event needs --time, the column of times")
         if not config.target and config.time is None:
-            raise LabError(f"--target must name the label column of {path}")
+            have = ", ".join([*read_table(path).columns][:20])
+            raise LabError(f"--target must name the label column of {path}, which has {have}")
         if not kinds:
             self._labels(path, config)
         else:
@@ -258,6 +264,9 @@ class _Roles:
         self.columns = found.columns
         self.outputs = found.classes
         self.negative = found.negative
+        missing = found.y.reshape(len(found.y), -1).isnan().all(1)
+        if len(config.target) == 1 and bool(missing.any()):
+            self.without_target = missing
         classes = None
         if found.y.dim() == 1:
             classes = range(len(found.classes))
@@ -284,6 +293,7 @@ class _Roles:
         table.named("--drop", config.drop)
         roles = (config.query, config.time, config.event, config.group)
         others = set(filter(None, roles)).union(config.target, config.drop)
+        others.update(left_out_numbers(table, others))
         self.columns = {name: values for name, values in table.columns.items() if name not in others}
         if not self.columns:
             raise DataError(f"{table.name} has no feature columns other than {', '.join(sorted(others))}")
@@ -306,7 +316,7 @@ class _Roles:
                 "--target cannot be given with --time and --event: the time until the event is what is predicted"
             )
         time = _numbers(table, "--time", config.time)
-        event = _numbers(table, "--event", config.event)
+        event = _numbers(table, "--event", config.event, truth_values)
         self.over = lambda x: RiskSets(x, time, event)
         self.outputs = ("score",)
         self.about = f"time until {config.event}, seen for {event.mean():.1%}"
@@ -345,10 +355,12 @@ def _check_relevance(table: Table, name: str, relevance: Any) -> None:
         )
 
 
-def _numbers(table: Table, argument: str, name: str) -> Any:
-    """Return a column's values (N,) as float64."""
+def _numbers(table: Table, argument: str, name: str, read: Callable[[Any], Any] | None = None) -> Any:
+    """Return a column's values (N,) as float64; `read` makes numbers of words."""
     (place,) = table.named(argument, [name])
     values = table.columns[place]
+    if read is not None:
+        values = read(values)
     if values.dtype.kind not in "fiub":
         odd = next(value for value in values.tolist() if not isinstance(value, (int, float)))
         raise DataError(f"{table.name}: {argument} {name!r} must hold numbers, got {odd!r}")
@@ -360,4 +372,5 @@ def _numbers(table: Table, argument: str, name: str) -> Any:
 
 
 def _percent(y: Tensor) -> str:
-    return f"{float((y == 1).double().mean()):.2%}"
+    """The share of positives among what is known."""
+    return f"{float((y[~y.isnan()] == 1).double().mean()):.2%}"

@@ -16,7 +16,7 @@ from torch import Tensor
 from fcco.fitting import load_result
 from fcco.lab.datasets.folder import read_folder
 from fcco.lab.datasets.npz import as_examples, open_npz
-from fcco.lab.datasets.table import Table, read_table
+from fcco.lab.datasets.table import Table, read_table, row_numbers
 from fcco.lab.errors import LabError, refusing
 from fcco.lab.evaluate import scores
 from fcco.lab.files import read_json, write_aside
@@ -59,8 +59,18 @@ def run_predict(command: PredictCommand, console: Console) -> None:
     write_table(command.out, new.named | columns)
     probabilities = "without probabilities: the run was not calibrated"
     if any(name.startswith("probability") for name in columns):
-        probabilities = "with probabilities"
+        probabilities = f"with probabilities{_of_what(inputs)}"
     console.print(f"{len(new.x)} rows scored, {probabilities}  ->  {command.out}", highlight=False, soft_wrap=True)
+
+
+def _of_what(inputs: Inputs) -> str:
+    """Of which class the one probability is; nothing where columns of several say so."""
+    described = inputs.described
+    if described["negative"] is None:
+        return ""
+    if described["roles"]:
+        return f" of {described['roles'][0]} = {described['outputs'][0]}"
+    return f" of {described['outputs'][0]}"
 
 
 def _check_finished(run: Path) -> None:
@@ -114,7 +124,7 @@ def _from_npz(path: Path, shape: tuple[int, ...]) -> Tensor:
 def _from_table(inputs: Inputs, table: Table) -> New:
     assert inputs.encoder is not None
     x = inputs.encoder.transform(table.columns, ignore_extra=True)
-    known = {*inputs.encoder.columns, *inputs.described["roles"], *inputs.described["drop"]}
+    known = {*inputs.encoder.columns, *inputs.described["roles"], *inputs.described["drop"], *row_numbers(table)}
     ignored = [name for name in table.columns if name not in known]
     named = {}
     for name in inputs.described["drop"]:

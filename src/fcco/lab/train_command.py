@@ -68,6 +68,8 @@ CHOICES = ("method", "objective")
 
 def train_kind(argv: Sequence[str]) -> type[FitCommand] | type[TrainCommand]:
     """Return which of the two a command line means: by its flags, its file, or the run that it resumes."""
+    if argv and not argv[0].startswith("-"):
+        raise LabError(f"{argv[0]} is no option: did you mean --dataset {argv[0]}?")
     named = named_files(argv)
     given = [(name, flag(name)) for name in _given(argv)]
     for name in _in_file(named.config):

@@ -56,9 +56,12 @@ def _run_fit(command: FitCommand, console: Console) -> None:
 
 def summary(measured: Mapping[str, Any]) -> str:
     """Return what came out, on three lines."""
+    examples = f"of {measured['test_examples']} examples"
+    if measured.get("test_positives") is not None:
+        examples += f", {measured['test_positives']} of them positive"
     lines = [
         f"chosen: {measured['chosen']} ({measured['setting']})",
-        f"test {measured['metric']} {_with_interval(measured['test'])}, of {measured['test_examples']} examples; "
+        f"test {measured['metric']} {_with_interval(measured['test'])}, {examples}; "
         f"plain loss {_with_interval(measured['test_plain_loss'])}",
     ]
     others = []

@@ -12,6 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 from torch import Tensor
 
+from fcco._support.row_order import warn_of_order
 from fcco.data import Points
 from fcco.fitting._calibration import LabelCalibration
 from fcco.sklearn._base import FEWEST, Module, TableEstimator
@@ -101,6 +102,7 @@ class RankingClassifier(ClassifierMixin, TableEstimator):
         if self.metric in _OTHERS:
             raise ValueError(f"metric must be a metric of labels, got {self.metric!r}: {_OTHERS[self.metric]}")
         columns = self._read(X, reset=True)
+        warn_of_order(X, y)
         targets = self._targets(y)  # (N,) codes or NaN, or (N, T) of 0, 1, NaN
         check_consistent_length(np.empty(columns.rows), targets)
         weight = weights(sample_weight, columns.rows)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_consistent_length
 
+from fcco._support.row_order import warn_of_order
 from fcco.data import RiskSets
 from fcco.fitting._metrics import concordance
 from fcco.sklearn._base import FEWEST, Module, TableEstimator
@@ -62,6 +63,7 @@ class CoxRegressor(TableEstimator):
             sample_weight: (N,) how much each subject counts. None: equally.
         """
         columns = self._read(X, reset=True)
+        warn_of_order(X, y)
         time, event = times_and_events(self, y)
         check_consistent_length(np.empty(columns.rows), time)
         weight = weights(sample_weight, columns.rows)

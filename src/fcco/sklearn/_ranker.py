@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_consistent_length
 
+from fcco._support.row_order import warn_of_order
 from fcco.data import Queries
 from fcco.fitting._metrics import ndcg_per_query
 from fcco.sklearn._base import Module, TableEstimator
@@ -70,6 +71,7 @@ class QueryRanker(TableEstimator):
             sample_weight: (N,) how much each item counts. None: equally.
         """
         columns = self._read(X, reset=True)
+        warn_of_order(X, y)
         relevance = numbers(self, y)
         check_consistent_length(np.empty(columns.rows), relevance)
         if relevance.min() < 0.0:

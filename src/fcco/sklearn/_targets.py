@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import _check_sample_weight, check_array, check_consistent_length, column_or_1d
 from torch import Tensor
 
+from fcco._support.words import positive_word
 from fcco.tables._columns import is_missing
 
 
@@ -52,6 +53,7 @@ def missing_labels(labels: Any) -> Any:
 
 def indicator(labels: Any) -> Any:
     """(N, T) of 0, 1 and NaN from two values per column, the larger of them positive; or one sentence."""
+    labels = _without_words(labels)
     try:
         numbers = np.array(
             [[np.nan if is_missing(label) else float(label) for label in row] for row in labels.tolist()]
@@ -71,6 +73,19 @@ def indicator(labels: Any) -> Any:
             "missing labels are NaN"
         )
     return np.where(np.isnan(numbers), np.nan, (numbers > 0).astype(float))
+
+
+def _without_words(labels: Any) -> Any:
+    """Words such as yes and no as 1 and 0, where all that is known are two of those."""
+    known = {label for row in labels.tolist() for label in row if not is_missing(label)}
+    if not all(isinstance(label, str) for label in known):
+        return labels
+    positive = positive_word(sorted(known))
+    if positive is None:
+        return labels
+    return np.array(
+        [[np.nan if is_missing(label) else float(label == positive) for label in row] for row in labels.tolist()]
+    )
 
 
 def counted(targets: Any, weight: Any) -> Any:
@@ -96,6 +111,7 @@ def numbers(estimator: Any, y: Any) -> Any:
     if isinstance(y, Tensor):
         y = y.detach().cpu().numpy()
     flat = column_or_1d(y, warn=True)
+    _known_in_every_row(flat.reshape(-1, 1))
     array = check_array(flat, ensure_2d=False, dtype=np.float64, input_name="y", estimator=estimator)
     return np.ascontiguousarray(array)
 
@@ -118,16 +134,21 @@ def times_and_events(estimator: Any, y: Any) -> tuple[Any, Any]:
     required(estimator, y)
     if isinstance(y, Tensor):
         y = y.detach().cpu().numpy()
-    array = np.asarray(y)
+    array = np.asarray(_as_structured(y))
     if array.dtype.names is not None:
         time, event = _structured(array)
     elif array.ndim == 2 and array.shape[1] == 2:
+        _known_in_every_row(array)
         pairs = check_array(array, dtype=np.float64, input_name="y", estimator=estimator)
         time = pairs[:, 0]
         event = pairs[:, 1]
     else:
         time = numbers(estimator, array)
         event = np.ones(len(time))
+    negative = np.flatnonzero(time < 0)
+    if len(negative) > 0:
+        row = int(negative[0])
+        raise ValueError(f"y must hold times of at least 0, got {time[row]:g} in row {row}: censored ones have event 0")
     wrong = np.flatnonzero((event != 0) & (event != 1))
     if len(wrong) > 0:
         row = int(wrong[0])
@@ -135,6 +156,29 @@ def times_and_events(estimator: Any, y: Any) -> tuple[Any, Any]:
             f"y must have 0 or 1 in column 1, whether the event was observed, got {event[row]} in row {row}, column 1"
         )
     return np.ascontiguousarray(time, dtype=np.float64), event == 1
+
+
+def _known_in_every_row(array: Any) -> None:
+    """Refuse a missing number by its row and column, in scikit-learn's words."""
+    if array.dtype.kind == "f":
+        missing = np.argwhere(np.isnan(array)).tolist()
+    elif array.dtype.kind == "O":
+        missing = [list(place) for place, value in np.ndenumerate(array) if is_missing(value)]
+    else:
+        missing = []
+    if missing:
+        row, column = missing[0]
+        raise ValueError(f"Input y contains NaN, in row {row}, column {column}")
+
+
+def _as_structured(y: Any) -> Any:
+    """A data frame of a column of truth values (event) and one of numbers (time), in any order, as the like array."""
+    dtypes = getattr(y, "dtypes", None)
+    if dtypes is None or not hasattr(y, "to_records") or len(dtypes) != 2:
+        return y
+    if sorted(str(dtype) == "bool" for dtype in dtypes) != [False, True]:
+        return y
+    return y.to_records(index=False)
 
 
 def _structured(array: Any) -> tuple[Any, Any]:

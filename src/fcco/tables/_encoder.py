@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fcco._support import checks
 
-from ._columns import Column, Columns, Kind, read_columns
+from ._columns import Column, Columns, Kind, as_times, read_columns
 from ._errors import TableError, TableWarning, named
 from ._learnt import Flag, Gaps, Learnt, Levels, Number, learn, learnt_from_dict, learnt_to_dict
 from ._numpy import Array, np
@@ -277,7 +277,7 @@ def _suspicion(column: Column) -> str | None:
     if len(known) < _FEWEST_ROWS or column.kind not in (Kind.NUMBER, Kind.STRING):
         return None
     if column.kind is Kind.STRING:
-        if len(set(known.tolist())) == len(known):
+        if len(set(known.tolist())) == len(known) and as_times(column) is None:
             return f"column {column.name!r} has a different string in every row, so nothing can be learnt from it"
         return None
     if not column.whole:

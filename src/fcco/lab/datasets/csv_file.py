@@ -41,6 +41,7 @@ def read_csv(pandas: Any, path: Path, words: Collection[str]) -> tuple[Any, list
     separator = _separator(pandas, path)
     names = _names(pandas, path, separator)
     frame = _rows(pandas, path, separator, [name for name in words if name in names])
+    _check_header_once(path, frame, names)
     return frame, names, separator != ","
 
 
@@ -89,6 +90,16 @@ def _rows(pandas: Any, path: Path, separator: str, words: list[str]) -> Any:
             raise DataError(
                 f"{path.name} has rows that are longer than the first one, which names the columns"
             ) from error
+
+
+def _check_header_once(path: Path, frame: Any, names: list[str]) -> None:
+    """Refuse a file that was put together from several, each with its header."""
+    first = frame.iloc[:, 0]
+    if first.dtype.kind in "biuf":
+        return
+    for row in np.flatnonzero(first.astype(str).to_numpy() == names[0]).tolist():
+        if [str(cell) for cell in frame.iloc[row].tolist()] == names:
+            raise DataError(f"{path.name} has its header again in row {row}: leave that row out")
 
 
 def _read(pandas: Any, path: Path, separator: str, **options: Any) -> Any:

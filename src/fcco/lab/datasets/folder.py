@@ -151,7 +151,7 @@ def _read_images(
         expected = expected or (height, width)
         if (height, width) != expected:
             first = f"{expected[0]}x{expected[1]}"
-            raise DataError(f"{path} is {height}x{width}, the first image {first}: pass size= to resize")
+            raise DataError(f"{path} is {height}x{width}, the first image {first}: pass size= (--image-size) to resize")
         images.append(image)
     return torch.stack(images), torch.tensor([label for _, label in files])
 

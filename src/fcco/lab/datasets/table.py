@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import unicodedata
+import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from fcco._support.words import positive_word
 from fcco.tables._columns import is_missing, level_name
 
 from ._numpy import np
@@ -26,6 +30,8 @@ from .formats import Array
 from .locate import digests
 from .npz import open_npz
 from .split import choose_test
+
+_UNNAMED = re.compile(r"Unnamed: \d+")
 
 
 class Table:
@@ -81,9 +87,9 @@ class Table:
 
     def _label(self, name: str) -> Tensor:
         where = f"{self.name}: target column {name!r}"
-        values = self.columns[name]
+        values = truth_values(self.columns[name])
         if values.dtype.kind not in "fiub":
-            raise DataError(f"{where} must hold only 0, 1 and empty cells")
+            raise DataError(f"{where} must hold only 0, 1 (or no, yes) and empty cells")
         numbers = values.astype(np.float64)
         known = ~np.isnan(numbers)
         found = set(np.unique(numbers[known]).tolist())
@@ -93,6 +99,20 @@ class Table:
         return torch.from_numpy(positive.astype(np.float32))
 
 
+def truth_values(values: Array) -> Array:
+    """A column of words such as yes and no as 1, 0 and NaN where it is empty; every other column as it is."""
+    if values.dtype.kind not in "UO":
+        return values
+    cells = values.tolist()
+    known = {cell for cell in cells if not is_missing(cell)}
+    if not all(isinstance(cell, str) for cell in known):
+        return values
+    positive = positive_word(sorted(known))
+    if positive is None:
+        return values
+    return np.array([np.nan if is_missing(cell) else float(cell == positive) for cell in cells])
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Labelled:
@@ -100,7 +120,8 @@ class Labelled:
 
     Args:
         columns: of the features, (N,) each: numbers, truth values, strings, times; by name, in the table's order.
-        y: (N,) int64 of three or more classes, or (N, L) float32 of 0, 1 and NaN (missing); two classes are one label.
+        y: (N,) int64 of three or more classes (float64 where some are NaN, missing), or (N, L) float32 of 0, 1 and NaN;
+            two classes are one label.
         classes: names of the classes; of several labels' columns; of the one label's positive class.
         negative: name of the other class, where there are two in one column.
         sha256: of the file.
@@ -121,7 +142,7 @@ def read_labelled(
     Args:
         path: a .csv or .tsv (also .csv.gz, .csv.xz), .parquet or .npz file. A column that is there twice is refused.
         target: one column of classes, or several of 0, 1 and empty, which means missing. Two classes are one label,
-            whose positive is the larger number; words need `positive`.
+            whose positive is the larger number; words need `positive`, but for those like yes and no.
         drop: columns to leave out.
         positive: the class of a single target that counts as positive, against all others.
     """
@@ -135,8 +156,33 @@ def read_labelled(
     sha256 = digests(file)[1]
     if not single:
         return Labelled(columns, table.labels(targets), tuple(targets), None, sha256)
-    ys, classes, negative = _single([table], targets[0], positive)
-    return Labelled(columns, ys[0], classes, negative, sha256)
+    y, classes, negative = _single_with_gaps(table, targets[0], positive)
+    return Labelled(columns, y, classes, negative, sha256)
+
+
+def _single_with_gaps(table: Table, target: str, positive: object) -> tuple[Tensor, tuple[str, ...], str | None]:
+    """Read one target column as `_single` does; rows without a value are missing labels, with a warning."""
+    values = table.columns[target]
+    known = ~np.array([is_missing(value) for value in values.tolist()], dtype=bool)
+    if known.all():
+        ys, classes, negative = _single([table], target, positive)
+        return ys[0], classes, negative
+    where = f"{table.name}: target {target!r}"
+    if not known.any():
+        raise DataError(f"{where} has no value in any row")
+    warnings.warn(
+        f"{where} has no value in {np.count_nonzero(~known)} of {len(known)} rows, the first of them row "
+        f"{known.argmin()}: they are neither trained nor tested on",
+        stacklevel=3,
+    )
+    labelled = Table(table.name, {target: _words_or_as_they_are(values[known])}, {})
+    ys, classes, negative = _single([labelled], target, positive)
+    dtype = torch.float64
+    if ys[0].is_floating_point():
+        dtype = ys[0].dtype
+    y = torch.full((len(known), *ys[0].shape[1:]), torch.nan, dtype=dtype)
+    y[torch.from_numpy(known)] = ys[0].to(dtype)
+    return y, classes, negative
 
 
 def _targets(table: Table, target: str | Sequence[str]) -> tuple[list[str], bool]:
@@ -190,7 +236,8 @@ def from_table(
         drop: columns to leave out. A feature that is not a finite number is an error that names its column.
         test_fraction: share of the rows put aside for test, of every class alike.
         seed: of that choice.
-        positive: the class of a single target that counts as positive, against all others; two words need it.
+        positive: the class of a single target that counts as positive, against all others; two words need it, but for
+            those like yes and no.
 
     Returns:
         features (N, F) float32; classes (N,) int64, or labels (N, L) float32 with NaN where missing.
@@ -238,12 +285,33 @@ def _feature_names(tables: Sequence[Table], targets: Sequence[str], drop: Sequen
         if name in dropped:
             raise DataError(f"drop must not name the target, got {name!r}")
     out = {*targets, *dropped}
+    out.update(left_out_numbers(tables[0], out))
     names = [name for name in tables[0].columns if name not in out]
     if not names:
         raise DataError(f"{tables[0].name} has no feature columns other than {', '.join(sorted(out))}")
     for table in tables[1:]:
         table.named("column", [*names, *targets])
     return names
+
+
+def row_numbers(table: Table) -> list[str]:
+    """The columns without a name that hold another whole number in every row: an index that pandas wrote."""
+    found = []
+    for name, values in table.columns.items():
+        if _UNNAMED.fullmatch(name) and values.dtype.kind in "iu" and len(np.unique(values)) == len(values):
+            found.append(name)
+    return found
+
+
+def left_out_numbers(table: Table, out: Collection[str]) -> list[str]:
+    """The columns of :func:`row_numbers` that are not out already, with a warning: they say nothing of other rows."""
+    found = [name for name in row_numbers(table) if name not in out]
+    for name in found:
+        warnings.warn(
+            f"{table.name}: column {name!r} has no name of its own and numbers the rows, so it is left out",
+            stacklevel=3,
+        )
+    return found
 
 
 def _single(tables: Sequence[Table], target: str, positive: object) -> tuple[list[Tensor], tuple[str, ...], str | None]:
@@ -263,10 +331,13 @@ def _single(tables: Sequence[Table], target: str, positive: object) -> tuple[lis
             raise DataError(f"{where} has no class {wanted!r} for positive=; it has {', '.join(classes[:20])}")
         chosen = classes.index(wanted)
     elif tables[0].columns[target].dtype.kind == "U":
-        raise DataError(
-            f"{where} holds {classes[0]!r} and {classes[1]!r}: name the positive class by positive= "
-            "(--positive on the command line)"
-        )
+        evident = positive_word(classes)
+        if evident is None:
+            raise DataError(
+                f"{where} holds {classes[0]!r} and {classes[1]!r}: name the positive class by "
+                f"positive={classes[1]!r} or --positive {shlex.quote(classes[1])}"
+            )
+        chosen = classes.index(evident)
     labels = [(code == chosen).float().unsqueeze(1) for code in codes]
     negative = "other"
     if len(classes) == 2:
@@ -363,6 +434,14 @@ def _wholes(pandas: Any, path: Path, parquet: bool, place: int, name: Any) -> Ar
     return np.array(values, dtype=object)
 
 
+def _words_or_as_they_are(values: Array) -> Array:
+    """An object array that holds words alone as an array of words."""
+    rows = values.tolist()
+    if values.dtype.kind == "O" and all(isinstance(row, str) for row in rows):
+        return np.array(rows, dtype=np.str_)
+    return values
+
+
 def _plain(series: object) -> Array:
     """Return a pandas column as numbers (missing: NaN) or words; whatever else stays an object array."""
     values: Array = np.asarray(series)
@@ -370,7 +449,7 @@ def _plain(series: object) -> Array:
         return values
     rows = values.tolist()
     if all(isinstance(row, str) for row in rows):
-        return np.array(rows, dtype=np.str_)
+        return _words_or_as_they_are(values)
     if any(isinstance(row, int) and abs(row) > EXACT for row in rows):
         return values  # as Python's own numbers: floats would round them, or overflow
     if all(row is None or isinstance(row, bool | int | float) for row in rows):
