@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.figures.compare import Comparison, compare, verdict
-from benchmarks.figures.plan import FIGURE1, FREE, METHODS, V3_BY_N
+from benchmarks.figures.plan import FIGURE1, FREE
 from benchmarks.figures.runs import Row
+from benchmarks.figures.shared import METHODS, V3_BY_N
 from benchmarks.figures.small import FREE as FREE_SMALL
 from benchmarks.figures.small import FREE_FAMILIES
 from benchmarks.figures.small import PAYS as PAYS_SMALL

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from benchmarks.figures.claims import claims_table, ends_table, missing_list, point_text
 from benchmarks.figures.compare import path
-from benchmarks.figures.plan import BUDGET, FIGURE1, METHODS, V3_BY_N
+from benchmarks.figures.plan import BUDGET, FIGURE1
 from benchmarks.figures.runs import Row
 from benchmarks.figures.sets import SETS
+from benchmarks.figures.shared import METHODS, V3_BY_N
 from benchmarks.figures.small import FREE as FREE_SMALL
 from benchmarks.figures.small import PAYS as PAYS_SMALL
 from benchmarks.figures.studies import TUNING_SEED, Progress, Study
