@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.figures import twins
 from benchmarks.figures.compare import Comparison, compare, verdict
 from benchmarks.figures.plan import FIGURE1, FREE
 from benchmarks.figures.runs import Row
@@ -49,7 +51,7 @@ class Claim:
 def all_claims(studies: Sequence[Study]) -> list[Claim]:
     """Those whose studies are in the plan."""
     names = {study.name for study in studies}
-    found = [*_figure1(), *_figure2(), *_figure3(), *_sizes(), *_stems(), *_free(), *_pays(studies)]
+    found = [*_figure1(), *_figure2(), *_figure3(), *_sizes(), *_stems(), *_free(), *_pays(studies), *_twins()]
     return [claim for claim in found if claim.first in names and claim.second in names]
 
 
@@ -66,27 +68,36 @@ def _of_methods(prefix: str, where: str, seventh: bool) -> Iterator[Claim]:
     yield Claim("v3 is faster than SOX (m n per pass)", where, v3, sox)
 
 
+def _by_n(prefix: str, where: str) -> Iterator[Claim]:
+    """What the paper says of v3, with n samples per full pass."""
+    by_n = f"{prefix}/{V3_BY_N}"
+    yield Claim("v3 is fastest (against v2; n per pass)", where, by_n, f"{prefix}/msvr-v2", first_x="charged_n")
+    yield Claim("v3 is faster than SOX (n per pass)", where, by_n, f"{prefix}/sox", first_x="charged_n")
+
+
+def _at_equal(x: str, text: str, prefix: str, where: str) -> Iterator[Claim]:
+    for method in METHODS[1:]:
+        claim = f"(ours) {method} is better than SOX at equal {text}"
+        yield Claim(claim, where, f"{prefix}/{method}", f"{prefix}/sox", x=x)
+
+
 def _figure1() -> Iterator[Claim]:
     for dataset in FIGURE1:
         prefix = f"figure1/{dataset}"
         yield from _of_methods(prefix, dataset, dataset == "cifar100")
-        by_n = f"{prefix}/{V3_BY_N}"
-        yield Claim("v3 is fastest (against v2; n per pass)", dataset, by_n, f"{prefix}/msvr-v2", first_x="charged_n")
-        yield Claim("v3 is faster than SOX (n per pass)", dataset, by_n, f"{prefix}/sox", first_x="charged_n")
-        for method in ("msvr-v1", "msvr-v2", "msvr-v3"):
-            text = f"(ours) {method} is better than SOX at equal oracle calls"
-            yield Claim(text, dataset, f"{prefix}/{method}", f"{prefix}/sox", x="oracle")
-        for method in ("msvr-v1", "msvr-v2", "msvr-v3"):
-            text = f"(ours) {method} is better than SOX at equal seconds"
-            yield Claim(text, dataset, f"{prefix}/{method}", f"{prefix}/sox", x="seconds")
+        yield from _by_n(prefix, dataset)
+        yield from _at_equal("oracle", "oracle calls", prefix, dataset)
+        yield from _at_equal("seconds", "seconds", prefix, dataset)
+
+
+def _against_variants(originals: str, variants: str, where: str) -> Iterator[Claim]:
+    for number in ("v1", "v2", "v3"):
+        text = f"MSVR-{number} is better than Variant-{number}"
+        yield Claim(text, where, f"{originals}/msvr-{number}", f"{variants}/variant-{number}")
 
 
 def _figure2() -> Iterator[Claim]:
-    for number in ("v1", "v2", "v3"):
-        variant = f"figure2/cifar100/variant-{number}"
-        yield Claim(
-            f"MSVR-{number} is better than Variant-{number}", "cifar100", f"figure1/cifar100/msvr-{number}", variant
-        )
+    yield from _against_variants("figure1/cifar100", "figure2/cifar100", "cifar100")
 
 
 def _figure3() -> Iterator[Claim]:
@@ -98,16 +109,38 @@ def _sizes() -> Iterator[Claim]:
     """Per iteration, larger batches are better."""
     for method in METHODS[1:]:
         usual = f"figure1/fashion-mnist/{method}"
-        for figure, small, middle, large in (
-            ("figure4", "B1 = 2", "B1 = 5", "B1 = 9"),
-            ("figure5", "B2 = 32", "B2 = 64", "B2 = 128"),
-        ):
-            names = {label: f"{figure}/{method}/{label}" for label in (small, middle, large)}
-            names["B1 = 5"] = usual
-            names["B2 = 128"] = usual
+        where = f"{method} on fashion-mnist"
+        blocks = {f"B1 = {size}": f"figure4/{method}/B1 = {size}" for size in (2, 5, 9)} | {"B1 = 5": usual}
+        samples = {f"B2 = {size}": f"figure5/{method}/B2 = {size}" for size in (32, 64, 128)} | {"B2 = 128": usual}
+        for names in (blocks, samples):
+            small, middle, large = names
             for more, less in ((middle, small), (large, middle)):
-                text = f"{more} is better than {less} per iteration"
-                yield Claim(text, f"{method} on fashion-mnist", names[more], names[less], x="step")
+                yield Claim(f"{more} is better than {less} per iteration", where, names[more], names[less], x="step")
+
+
+def _twins() -> Iterator[Claim]:
+    """The same claims on the small twins of the figures."""
+    for dataset in twins.DATASETS:
+        prefix = f"{twins.FIGURE1}/{dataset}"
+        where = f"{dataset}, small"
+        yield from _of_methods(prefix, where, dataset == "cifar100")
+        yield from _by_n(prefix, where)
+        yield from _at_equal("oracle", "oracle calls", prefix, where)
+    for dataset in twins.ABLATED:
+        yield from _against_variants(f"{twins.FIGURE1}/{dataset}", f"{twins.FIGURE2}/{dataset}", f"{dataset}, small")
+    for label in twins.NETWORKS:
+        yield from _of_methods(f"{twins.FIGURE3}/{label}", f"{label} on svhn, small", False)
+    for method in METHODS[1:]:
+        yield from _small_sizes(method)
+
+
+def _small_sizes(method: str) -> Iterator[Claim]:
+    """Each size against each smaller one, per iteration as the paper says, and per sample."""
+    where = f"{method} on fashion-mnist, small"
+    for names in twins.sized(method):
+        for less, more in itertools.combinations(names, 2):
+            yield Claim(f"{more} is better than {less} per iteration", where, names[more], names[less], x="step")
+            yield Claim(f"(ours) {more} is better than {less} per sample", where, names[more], names[less])
 
 
 def _stems() -> Iterator[Claim]:
@@ -233,6 +266,23 @@ def _step_time(rows: Sequence[Row]) -> str:
         return ""
     times = [1000 * row["curve"]["seconds"][-1] / row["curve"]["step"][-1] for row in rows]
     return f"{statistics.median(times):.1f} ({rows[0]['workers']} side by side)"
+
+
+def edges_list(studies: Sequence[Study], progress: Progress) -> str:
+    """Tuned points at an end of the learning rates that were searched: a choice that the grid may have cut off."""
+    lines = []
+    for study in studies:
+        rates = sorted({float(str(dict(point)["lr"])) for point in study.grid if "lr" in dict(point)})
+        best = progress.best(study)
+        if best is None or not study.rungs or len(rates) < 2:
+            continue
+        lr = dict(best).get("lr")
+        for end, text in ((rates[0], "smallest"), (rates[-1], "largest")):
+            if lr == end:
+                lines.append(f"- {study.name}: lr {lr}, the {text} of {len(rates)}")
+    if not lines:
+        return "None."
+    return "\n".join(lines)
 
 
 def missing_list(studies: Sequence[Study], progress: Progress) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.figures.claims import claims_table, ends_table, missing_list, point_text
+from benchmarks.figures import twins
+from benchmarks.figures.claims import claims_table, edges_list, ends_table, missing_list, point_text
 from benchmarks.figures.compare import path
 from benchmarks.figures.plan import BUDGET, FIGURE1
 from benchmarks.figures.runs import Row
@@ -59,7 +60,12 @@ def layouts(studies: Sequence[Study]) -> list[Layout]:
     costs = ("samples", "oracle", "seconds")
     return [
         Layout("figure1", "Figure 1: multi-task AUC", tuple(_methods(f"figure1/{d}", d) for d in datasets), costs),
-        Layout("figure2", "Figure 2: MSVR against its Variants", tuple(_variants()), ("samples", "oracle")),
+        Layout(
+            "figure2",
+            "Figure 2: MSVR against its Variants",
+            tuple(_variants("figure1", "figure2", "cifar100")),
+            ("samples", "oracle"),
+        ),
         Layout("figure3", "Figure 3: networks", tuple(_networks()), ("samples", "oracle")),
         Layout("figure4", "Figure 4: blocks per step", tuple(_sizes("figure4", "B1", (2, 5, 9))), ("step",)),
         Layout("figure5", "Figure 5: samples per block", tuple(_sizes("figure5", "B2", (32, 64, 128))), ("step",)),
@@ -73,17 +79,42 @@ def layouts(studies: Sequence[Study]) -> list[Layout]:
             ("samples", "oracle"),
         ),
         Layout(FREE_SMALL, "Freely tuned, on a CPU", tuple(_by_panel(studies, FREE_SMALL)), costs),
+        *_twin_layouts(),
     ]
+
+
+def _twin_layouts() -> Iterator[Layout]:
+    """The same figures, small."""
+    first, second, third, fourth, fifth = twins.FIGURES
+    small = ("samples", "oracle")
+    panels = [_methods(f"{first}/{dataset}", dataset) for dataset in twins.DATASETS]
+    yield Layout(first, "Figure 1, small: multi-task AUC", tuple(panels), small)
+    panels = [panel for dataset in twins.ABLATED for panel in _variants(first, second, dataset)]
+    yield Layout(second, "Figure 2, small: MSVR against its Variants", tuple(panels), small)
+    panels = [_methods(f"{first}/svhn", "svhn: MLP 128")]
+    panels += [_methods(f"{third}/{label}", f"svhn: {label}") for label in twins.NETWORKS]
+    yield Layout(third, "Figure 3, small: networks", tuple(panels), small)
+    sizes = [twins.sized(method) for method in METHODS[1:]]
+    for place, (name, title) in enumerate(((fourth, "blocks per step"), (fifth, "samples per block"))):
+        panels = [_curves(f"fashion-mnist: {m}", found[place]) for m, found in zip(METHODS[1:], sizes, strict=True)]
+        number = name[-1]
+        yield Layout(name, f"Figure {number}, small: {title}", tuple(panels), ("step", "samples"))
+
+
+def _curves(title: str, names: Mapping[str, str]) -> tuple[str, tuple[Curve, ...]]:
+    """Label -> study."""
+    return title, tuple(Curve(label, study) for label, study in names.items())
 
 
 def _methods(prefix: str, title: str) -> tuple[str, tuple[Curve, ...]]:
     return title, tuple(Curve(method, f"{prefix}/{method}") for method in (*METHODS, V3_BY_N))
 
 
-def _variants() -> Iterator[tuple[str, tuple[Curve, ...]]]:
+def _variants(originals: str, variants: str, dataset: str) -> Iterator[tuple[str, tuple[Curve, ...]]]:
     for number in ("v1", "v2", "v3"):
-        original = Curve(f"msvr-{number}", f"figure1/cifar100/msvr-{number}")
-        yield f"cifar100: {number}", (original, Curve(f"variant-{number}", f"figure2/cifar100/variant-{number}"))
+        original = Curve(f"msvr-{number}", f"{originals}/{dataset}/msvr-{number}")
+        variant = Curve(f"variant-{number}", f"{variants}/{dataset}/variant-{number}")
+        yield f"{dataset}: {number}", (original, variant)
 
 
 def _networks() -> Iterator[tuple[str, tuple[Curve, ...]]]:
@@ -248,6 +279,18 @@ SIZES = (
     "With BatchNorm F is a function of how batches are composed: each curve's F is that of its own batches; claims.md has all in "
     f"evaluation mode, too. {DRAWN}"
 )
+TWIN_BUDGET = "120,000 samples per run (CIFAR-100: 1.2 million)"
+TWIN_STEPS = f"{twins.SIZED_STEPS} steps per run"
+TWIN_GRID = "over 36 points"
+TWIN_COMMON = (
+    "On a CPU, on whitened principal components of the first 2,000 images; F on all of them. MLP 128 (one hidden layer) where no other is "
+    "named, no BatchNorm, SGD with constant step size, float32, c = 1, half of a task's samples are positives. I = m n/(B1 B2)."
+)
+TWIN = (
+    f"{TWIN_COMMON} (B1, B2) = (5, 32), CIFAR-100: (50, 16). A full pass of v3 is charged m n samples as the paper counts, or n: level "
+    "while it is charged."
+)
+TWIN_SIZES = f"{TWIN_COMMON} Every size with the rates of the middle one. A full pass of v3 is charged m n samples."
 #: Figure -> budget, what was searched, and what besides.
 NOTES = {
     "figure1": (BUDGETS, PAPERS_GRID, DRAWN),
@@ -280,6 +323,11 @@ NOTES = {
         "On a CPU, on whitened principal components of the images. MLP (256, 256) without BatchNorm, (B1, B2) = (5, 32), float32, "
         "F on 5,000 training examples. Seconds are those of the process on one core, whatever ran beside it.",
     ),
+    twins.FIGURE1: (TWIN_BUDGET, TWIN_GRID, TWIN),
+    twins.FIGURE2: (TWIN_BUDGET, TWIN_GRID, TWIN),
+    twins.FIGURE3: (TWIN_BUDGET, "over the eight best points of the MLP 128 (that one over 36 points)", TWIN),
+    twins.FIGURE4: (TWIN_STEPS, "over 36 points at (B1, B2) = (5, 64)", f"B2 = 64. {TWIN_SIZES}"),
+    twins.FIGURE5: (TWIN_STEPS, "over 36 points at (B1, B2) = (5, 64)", f"B1 = 5. {TWIN_SIZES}"),
 }
 
 
@@ -308,6 +356,8 @@ def claims_page(studies: Sequence[Study], progress: Progress) -> str:
             claims_table(studies, progress),
             "## Where every curve ended",
             ends_table(studies, progress),
+            "## Choices at an edge of the learning rates",
+            edges_list(studies, progress),
             "## Not there yet",
             missing_list(studies, progress),
             "",

@@ -123,6 +123,14 @@ def _figures_4_and_5() -> Iterator[Study]:
                 yield Study(f"{FIGURE5}/{method}/B2 = {samples}", base, SEEDS, from_study=tuned)
 
 
+def sized(method: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Label -> study of Figure 4's curves, and of Figure 5's, the smallest size first."""
+    blocks = {f"B1 = {size}": f"{FIGURE4}/{method}/B1 = {size}" for size in BLOCKS}
+    samples = {f"B2 = {size}": f"{FIGURE5}/{method}/B2 = {size}" for size in SAMPLES}
+    samples[f"B2 = {MIDDLE[1]}"] = blocks[f"B1 = {MIDDLE[0]}"]
+    return blocks, samples
+
+
 def _sized(method: str, blocks: int, samples: int) -> Run:
     """A run of other sizes; MSVR-v3's period is the theorem's I = m n/(B1 B2) for each."""
     usual = twin_run("fashion-mnist", method)
