@@ -225,8 +225,8 @@ def _ratio(value: float) -> str:
 def ends_table(studies: Sequence[Study], progress: Progress) -> str:
     """Markdown: every curve's rates and where it ended."""
     lines = [
-        "| study | point | seeds | F | F, all training data | F, evaluation mode | test macro AUROC | ms per step | steps |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| study | point | seeds | F | F, all training data | F, evaluation mode | test macro AUROC | u's error | ms per step | steps |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for study in studies:
         rows = progress.reported(study)
@@ -238,7 +238,7 @@ def ends_table(studies: Sequence[Study], progress: Progress) -> str:
             seeds += f", {len(rows) - len(finished)} diverged"
         cells = [study.name, point_text(progress, study), seeds]
         cells += [_spread(finished, name, 4) for name in ("f", "f_whole", "f_eval", "auroc")]
-        cells += [_step_time(finished), str(study.base.steps)]
+        cells += [_tracking(finished), _step_time(finished), str(study.base.steps)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -259,6 +259,11 @@ def _spread(rows: Sequence[Mapping[str, object]], name: str, digits: int) -> str
     if len(values) > 1:
         text += f" ± {statistics.stdev(values):.2g}"
     return text
+
+
+def _tracking(rows: Sequence[Row]) -> str:
+    """How far u is from g at the end, the root mean square; baselines have no u."""
+    return _spread([{"u_error": row["curve"].get("u_error", [None])[-1]} for row in rows], "u_error", 3)
 
 
 def _step_time(rows: Sequence[Row]) -> str:
