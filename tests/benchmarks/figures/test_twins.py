@@ -64,12 +64,28 @@ def test_half_of_the_tasks_are_drawn_as_in_the_paper() -> None:
 
 
 def test_every_method_is_tuned_alike_at_a_seed_that_is_not_reported() -> None:
-    searched = [study for study in STUDIES.values() if study.grid]
-    assert len(searched) == 4 * len(DATASETS) + 3 * 2 + 3
-    for study in searched:
-        assert len(set(study.grid)) == study.rungs[0].points == 36
-        assert study.rungs == searched[0].rungs
-    assert all(study.seeds == SEEDS and TUNING_SEED not in study.seeds for study in STUDIES.values())
+    panels: dict[str, list[Study]] = {}
+    for study in STUDIES.values():
+        assert study.seeds == SEEDS
+        assert TUNING_SEED not in study.seeds
+        if study.label in METHODS:
+            panels.setdefault(f"{study.figure}/{study.panel}", []).append(study)
+    assert len(panels) == len(DATASETS) + 2
+    for studies in panels.values():
+        first = studies[0]
+        assert [study.label for study in studies] == list(METHODS)
+        for study in studies:
+            assert (study.rungs, len(set(study.grid))) == (first.rungs, len(first.grid))
+            assert study.grid or study.from_study.endswith(f"/{study.label}")
+
+
+def test_variants_are_tuned_as_their_originals() -> None:
+    variants = [study for study in STUDIES.values() if study.label.startswith("variant")]
+    assert len(variants) == 6
+    for study in variants:
+        original = STUDIES[f"{FIGURE1}/{study.panel}/{study.label.replace('variant', 'msvr')}"]
+        assert (study.grid, study.rungs) == (original.grid, original.rungs)
+        assert len(study.grid) == study.rungs[0].points == 36
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
