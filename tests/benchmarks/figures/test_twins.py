@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from benchmarks.figures.__main__ import left_to_pay
 from benchmarks.figures.claims import all_claims, edges_list
 from benchmarks.figures.draw import layouts
 from benchmarks.figures.plan import only, whole_plan
+from benchmarks.figures.rates import by_rate, line
 from benchmarks.figures.runs import Run
 from benchmarks.figures.sets import SETS
 from benchmarks.figures.shared import METHODS, V3_BY_N
@@ -173,3 +175,23 @@ def test_a_choice_at_an_edge_of_the_learning_rates_is_told() -> None:
     assert told["low"] == "- f/p/sox: lr 0.063, the smallest of 3"
     assert told["middle"] == "None."
     assert told["high"] == "- f/p/sox: lr 0.63, the largest of 3"
+
+
+def test_the_first_round_is_told_rate_by_rate() -> None:
+    points = tuple((("lr", lr), ("alpha", alpha)) for lr in (0.4, 0.1) for alpha in (0.1, 0.9))
+    base = replace(STUDIES[f"{FIGURE1}/mnist/sox"].base, points=3)
+    one = Study("f/p/sox", base, (0,), points, (Rung(1 / 6, 4), Rung(1.0, 1)))
+    assert Progress([one], {}).first_round(one) is None
+    rows = {}
+    for place, point in enumerate(points):
+        run = tuning_run(one, point, 1 / 6)
+        status = "finished"
+        if place == 0:
+            status = "diverged"
+        rows[run.key] = {"key": run.key, "status": status, "f": float(place)}
+    found = Progress([one], rows).first_round(one)
+    assert found is not None
+    assert by_rate(found) == {0.1: [2.0, 3.0], 0.4: [math.inf, 1.0]}
+    text = "f/p/sox, 125 steps; lr 0.1: 2.0000, 0 of 2 diverged; lr 0.4: 1.0000, 1 of 2 diverged"
+    assert line(one, found) == text
+    assert line(one, dict.fromkeys(points[:1], math.inf)) == "f/p/sox, 125 steps; lr 0.4: all diverged"
