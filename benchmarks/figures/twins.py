@@ -42,6 +42,8 @@ SIZED_STEPS = 600
 GRID: Grid = {"lr": (0.063, 0.1, 0.16, 0.25, 0.4, 0.63), "alpha": (0.1, 0.5, 0.9), "beta": (0.1, 0.5)}
 #: F is a mean over tasks, so a hundred of them want larger rates.
 HUNDRED_TASKS: Grid = {**GRID, "lr": (0.4, 0.63, 1.0, 1.6, 2.5, 4.0)}
+#: For B1 = 2, where the best rates are lower.
+WIDE: Grid = {**GRID, "lr": (0.04, 0.063, 0.1, 0.16, 0.25, 0.4)}
 RUNGS = (Rung(1 / 6, 36), Rung(1 / 2, 12), Rung(1.0, 4))
 #: For another set or network: the points that were best with CIFAR-10's, or with Figure 1's network.
 SHORT = (Rung(1 / 4, 8), Rung(1.0, 3))
@@ -59,6 +61,9 @@ def twin_studies() -> Iterator[Study]:
     yield from _figures_4_and_5()
     yield from _figure1("svhn")
     yield from _figure3()
+    for method in METHODS[1:]:
+        yield from _tuned_sizes(method)
+    yield from _sizes(METHODS[0])
     yield _by_n("cifar10")
     yield _by_n("fashion-mnist")
     for dataset in ("stl10", "mnist"):
@@ -122,19 +127,31 @@ def _figure3() -> Iterator[Study]:
 
 
 def _figures_4_and_5() -> Iterator[Study]:
-    """Tuned at the middle sizes, whose curve stands in both figures; equal steps."""
     for method in METHODS[1:]:
-        tuned = f"{FIGURE4}/{method}/B1 = {MIDDLE[0]}"
-        ranked = f"{FIGURE1}/fashion-mnist/{method}"
-        yield Study(tuned, _sized(method, *MIDDLE), SEEDS, (), MIDDLE_RUNGS, ranked)
-        for blocks in BLOCKS:
-            if blocks != MIDDLE[0]:
-                base = _sized(method, blocks, MIDDLE[1])
-                yield Study(f"{FIGURE4}/{method}/B1 = {blocks}", base, SEEDS, from_study=tuned)
-        for samples in SAMPLES:
-            if samples != MIDDLE[1]:
-                base = _sized(method, MIDDLE[0], samples)
-                yield Study(f"{FIGURE5}/{method}/B2 = {samples}", base, SEEDS, from_study=tuned)
+        yield from _sizes(method)
+
+
+def _sizes(method: str) -> Iterator[Study]:
+    """Tuned at the middle sizes, whose curve stands in both figures; equal steps."""
+    tuned = f"{FIGURE4}/{method}/B1 = {MIDDLE[0]}"
+    ranked = f"{FIGURE1}/fashion-mnist/{method}"
+    yield Study(tuned, _sized(method, *MIDDLE), SEEDS, (), MIDDLE_RUNGS, ranked)
+    for blocks in BLOCKS:
+        if blocks != MIDDLE[0]:
+            base = _sized(method, blocks, MIDDLE[1])
+            yield Study(f"{FIGURE4}/{method}/B1 = {blocks}", base, SEEDS, from_study=tuned)
+    for samples in SAMPLES:
+        if samples != MIDDLE[1]:
+            base = _sized(method, MIDDLE[0], samples)
+            yield Study(f"{FIGURE5}/{method}/B2 = {samples}", base, SEEDS, from_study=tuned)
+
+
+def _tuned_sizes(method: str) -> Iterator[Study]:
+    """Other B1 with rates of their own: with those of the middle one, B1 = 2 diverges."""
+    for blocks in BLOCKS:
+        if blocks != MIDDLE[0]:
+            name = f"{FIGURE4}/{method}/B1 = {blocks}, tuned"
+            yield Study(name, _sized(method, blocks, MIDDLE[1]), SEEDS, points_of(WIDE), RUNGS)
 
 
 def sized(method: str) -> tuple[dict[str, str], dict[str, str]]:

@@ -99,7 +99,7 @@ def test_the_correction_is_on_and_v2_is_not_v1(dataset: str) -> None:
 
 
 def test_sizes_differ_in_one_thing_and_have_the_rates_and_steps_of_the_middle() -> None:
-    for method in METHODS[1:]:
+    for method in METHODS:
         blocks, samples = sized(method)
         middle = blocks[f"B1 = {MIDDLE[0]}"]
         assert samples[f"B2 = {MIDDLE[1]}"] == middle
@@ -150,7 +150,7 @@ def test_every_twin_is_in_a_claim_and_in_a_figure() -> None:
     own = [layout for layout in layouts(PLAN) if layout.name in FIGURES]
     drawn = {curve.study for layout in own for _, curves in layout.panels for curve in curves}
     assert set(STUDIES) <= named
-    assert set(STUDIES) <= drawn
+    assert set(STUDIES) - drawn == {name for name in STUDIES if name.endswith(", tuned")}
     texts = {(claim.text, claim.where, claim.x) for claim in claims}
     assert ("v1 is better than SOX", "cifar100, small", "samples") in texts
     assert ("MSVR-v2 is better than Variant-v2", "cifar10, small", "samples") in texts
