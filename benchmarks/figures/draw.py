@@ -36,6 +36,19 @@ COLOURS = {
 }
 
 
+#: Sizes of the small twins -> likewise; a size keeps its colour where it is tuned.
+SIZE_COLOURS = {
+    "B1 = 2": "variant-v1",
+    "B1 = 5": "sox",
+    "B1 = 9": "msvr-v2",
+    "B1 = 2, tuned": "msvr-v1",
+    "B1 = 9, tuned": "variant-v3",
+    "B2 = 32": "variant-v1",
+    "B2 = 64": "sox",
+    "B2 = 128": "msvr-v2",
+}
+
+
 @dataclass(frozen=True)
 class Curve:
     """A study drawn in a panel under a label."""
@@ -97,8 +110,15 @@ def _twin_layouts() -> Iterator[Layout]:
     sizes = [twins.sized(method) for method in METHODS]
     for place, (name, title) in enumerate(((fourth, "blocks per step"), (fifth, "samples per block"))):
         panels = [_curves(f"fashion-mnist: {m}", found[place]) for m, found in zip(METHODS, sizes, strict=True)]
+        if name == fourth:
+            panels = [(title, (*curves, *_tuned(curves))) for title, curves in panels]
         number = name[-1]
         yield Layout(name, f"Figure {number}, small: {title}", tuple(panels), ("step", "samples"))
+
+
+def _tuned(curves: Sequence[Curve]) -> list[Curve]:
+    """The same sizes with rates of their own, as far as the plan has them."""
+    return [Curve(f"{curve.label}, tuned", f"{curve.study}, tuned") for curve in curves]
 
 
 def _curves(title: str, names: Mapping[str, str]) -> tuple[str, tuple[Curve, ...]]:
@@ -189,8 +209,8 @@ def _draw_one(layout: Layout, x: str, studies: Mapping[str, Study], progress: Pr
         known = [curve for curve in curves if curve.study in studies]
         wanted += len(known)
         panel = _panel(title, known, x, studies, progress)
+        drawn += sum(bool(progress.reported(studies[curve.study])) for curve in known)
         if panel is not None:
-            drawn += len(panel.runs)
             panels.append(panel)
     if not panels:
         return False
@@ -217,15 +237,18 @@ def _panel(
     for curve in curves:
         study = studies[curve.study]
         dataset = study.base.config.dataset
-        rows = [row for row in progress.reported(study) if row["status"] == "finished"]
+        reported = progress.reported(study)
+        rows = [row for row in reported if row["status"] == "finished"]
         if not rows:
             continue
-        label = f"{curve.label} ({_short_point(progress, study)}{_seeds(study, len(rows))})"
+        label = f"{curve.label} ({_short_point(progress, study)}{_seeds(study, len(rows), len(reported))})"
         runs[label] = [_points(row, _column(x, curve)) for row in rows]
         if curve.label in METHODS or curve.label.startswith("variant"):
             drawn_as[label] = curve.label
         elif study.figure in (PAYS_SMALL, FREE_SMALL):
             drawn_as[label] = COLOURS[curve.label]
+        elif study.figure in (twins.FIGURE4, twins.FIGURE5):
+            drawn_as[label] = SIZE_COLOURS[curve.label]
         if rows[0].get("optimum") is not None:
             label_of_y = "F(w) - min F"
     if not runs:
@@ -233,6 +256,9 @@ def _panel(
     note = SETS[dataset].note
     if note:
         title = f"{title}\n({note})"
+    gone = [curve.label for curve in curves if _all_diverged(progress.reported(studies[curve.study]))]
+    if gone:
+        title = f"{title}\n{', '.join(gone)}: every seed diverged"
     return Panel(title, runs, drawn_as, y_label=label_of_y)
 
 
@@ -257,9 +283,15 @@ def _short_point(progress: Progress, study: Study) -> str:
     return " ".join(parts)
 
 
-def _seeds(study: Study, count: int) -> str:
+def _all_diverged(rows: Sequence[Row]) -> bool:
+    return bool(rows) and all(row["status"] == "diverged" for row in rows)
+
+
+def _seeds(study: Study, count: int, reported: int) -> str:
     if count == len(study.seeds):
         return ""
+    if reported == len(study.seeds):
+        return f"; {reported - count} of {reported} seeds diverged"
     return f"; {count} of {len(study.seeds)} seeds"
 
 
@@ -291,7 +323,7 @@ TWIN = (
     f"{TWIN_COMMON} (B1, B2) = (5, 32), CIFAR-100: (50, 16). A full pass of v3 is charged m n samples as the paper counts, or n: level "
     "while it is charged."
 )
-TWIN_SIZES = f"{TWIN_COMMON} Every size with the rates of the middle one. A full pass of v3 is charged m n samples."
+TWIN_SIZES = f"{TWIN_COMMON} Every size with the rates of the middle one, where it is not said to be tuned (over 36 points). A full pass of v3 is charged m n samples."
 #: Figure -> budget, what was searched, and what besides.
 NOTES = {
     "figure1": (BUDGETS, PAPERS_GRID, DRAWN),
