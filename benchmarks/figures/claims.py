@@ -206,20 +206,24 @@ def claims_table(studies: Sequence[Study], progress: Progress) -> str:
         if x == "seconds" and all(_on_cpu(row) for row in (*first, *second)):
             unit = "process"
         cells = [claim.text, claim.where, verdict(found, claim.kind), *_numbers(found, UNITS.get(unit, unit))]
-        if found is None and claim.kind == "better":
-            cells[2:5] = _where_one_diverged(first, second) or cells[2:5]
+        if found is None:
+            cells[2:5] = _without_pairs(first, second) or cells[2:5]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _where_one_diverged(first: Sequence[Row], second: Sequence[Row]) -> list[str]:
-    """Verdict, numbers and seeds where every run of one side diverged and some of the other ended; else nothing."""
-    ended = [any(row["status"] == "finished" for row in rows) for rows in (first, second)]
-    if not first or not second or all(ended) or not any(ended):
+def _without_pairs(first: Sequence[Row], second: Sequence[Row]) -> list[str]:
+    """Verdict, numbers and pairs where there are runs, but no seed of which both ended; nothing where there are none."""
+    if not first or not second:
         return []
+    ended = [any(row["status"] == "finished" for row in rows) for rows in (first, second)]
+    if all(ended):
+        return ["not decidable", "no seed ended in both", "0"]
     if ended[0]:
         return ["holds", f"the second diverged, {len(second)} of {len(second)} seeds", "0"]
-    return ["does not hold", f"the first diverged, {len(first)} of {len(first)} seeds", "0"]
+    if ended[1]:
+        return ["does not hold", f"the first diverged, {len(first)} of {len(first)} seeds", "0"]
+    return ["not decidable", "both diverged", "0"]
 
 
 def _on_cpu(row: Row) -> bool:
