@@ -15,7 +15,7 @@ from benchmarks.figures.shared import METHODS, V3_BY_N
 from benchmarks.figures.small import FREE as FREE_SMALL
 from benchmarks.figures.small import FREE_FAMILIES
 from benchmarks.figures.small import PAYS as PAYS_SMALL
-from benchmarks.figures.studies import Progress, Study
+from benchmarks.figures.studies import Point, Progress, Study
 from fcco.lab.figure import short
 
 #: What stands behind a number in the table.
@@ -126,6 +126,8 @@ def _twins() -> Iterator[Claim]:
         yield from _of_methods(prefix, where, dataset == "cifar100")
         yield from _by_n(prefix, where)
         yield from _at_equal("oracle", "oracle calls", prefix, where)
+        text = "(ours) msvr-v3 is better than SOX at equal oracle calls (n per pass)"
+        yield Claim(text, where, f"{prefix}/{V3_BY_N}", f"{prefix}/sox", x="oracle", first_x="oracle_n")
     for dataset in twins.ABLATED:
         yield from _against_variants(f"{twins.FIGURE1}/{dataset}", f"{twins.FIGURE2}/{dataset}", f"{dataset}, small")
     for label in twins.NETWORKS:
@@ -305,10 +307,15 @@ def _step_time(rows: Sequence[Row]) -> str:
 
 
 def edges_list(studies: Sequence[Study], progress: Progress) -> str:
-    """Tuned points at an end of the learning rates that were searched: a choice that the grid may have cut off."""
+    """Tuned points at an end of the learning rates that were searched: a choice that the grid may have cut off.
+
+    A study that borrows its points has the grid that they come from.
+    """
+    grids: dict[str, tuple[Point, ...]] = {}
     lines = []
     for study in studies:
-        rates = sorted({float(str(dict(point)["lr"])) for point in study.grid if "lr" in dict(point)})
+        grids[study.name] = study.grid or grids.get(study.from_study or "", ())
+        rates = sorted({float(str(dict(point)["lr"])) for point in grids[study.name] if "lr" in dict(point)})
         best = progress.best(study)
         if best is None or not study.rungs or len(rates) < 2:
             continue

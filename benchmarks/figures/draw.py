@@ -107,9 +107,9 @@ def _twin_layouts() -> Iterator[Layout]:
     panels = [_methods(f"{first}/svhn", "svhn: MLP 128")]
     panels += [_methods(f"{third}/{label}", f"svhn: {label}") for label in twins.NETWORKS]
     yield Layout(third, "Figure 3, small: networks", tuple(panels), small)
-    sizes = [twins.sized(method) for method in METHODS]
+    sizes = [twins.sized(method) for method in METHODS[1:]]
     for place, (name, title) in enumerate(((fourth, "blocks per step"), (fifth, "samples per block"))):
-        panels = [_curves(f"fashion-mnist: {m}", found[place]) for m, found in zip(METHODS, sizes, strict=True)]
+        panels = [_curves(f"fashion-mnist: {m}", found[place]) for m, found in zip(METHODS[1:], sizes, strict=True)]
         if name == fourth:
             panels = [(title, (*curves, *_tuned(curves))) for title, curves in panels]
         number = name[-1]

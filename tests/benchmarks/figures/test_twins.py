@@ -151,7 +151,8 @@ def test_every_twin_is_in_a_claim_and_in_a_figure() -> None:
     own = [layout for layout in layouts(PLAN) if layout.name in FIGURES]
     drawn = {curve.study for layout in own for _, curves in layout.panels for curve in curves}
     assert set(STUDIES) <= named
-    assert set(STUDIES) <= drawn
+    sox = {name for sizes in sized("sox") for name in sizes.values()}  # the paper's Figures 4 and 5 have MSVR alone
+    assert set(STUDIES) - drawn == sox
     texts = {(claim.text, claim.where, claim.x) for claim in claims}
     assert ("v1 is better than SOX", "cifar100, small", "samples") in texts
     assert ("MSVR-v2 is better than Variant-v2", "cifar10, small", "samples") in texts
