@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def left_to_pay(study: Study, progress: Progress) -> tuple[float, float]:
-    """GPU seconds of a study: all of it, and what is left (runs whose points are not known yet included)."""
+    """Seconds of the GPU (small problems: of a core) for a study: all of it, and what is left (runs whose points are not known yet included)."""
     total = 0.0
     left = 0.0
     for number, rung in enumerate(study.rungs):
@@ -120,7 +120,7 @@ def left_to_pay(study: Study, progress: Progress) -> tuple[float, float]:
 
 def table(studies: Sequence[Study], progress: Progress) -> str:
     """What is done and what is left, study by study and in all."""
-    lines = [f"{'study':44} {'done':>5} {'runs':>5} {'GPU s':>7} {'left':>7}  best point"]
+    lines = [f"{'study':44} {'done':>5} {'runs':>5} {'s':>7} {'left':>7}  best point"]
     sums: dict[str, list[float]] = {}
     for study in studies:
         done, runs = progress.counts(study)

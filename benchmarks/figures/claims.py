@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.figures import twins
 from benchmarks.figures.compare import Comparison, compare, verdict
-from benchmarks.figures.plan import FIGURE1, FREE, METHODS, V3_BY_N
+from benchmarks.figures.plan import FIGURE1, FREE
 from benchmarks.figures.runs import Row
+from benchmarks.figures.shared import METHODS, V3_BY_N
 from benchmarks.figures.small import FREE as FREE_SMALL
 from benchmarks.figures.small import FREE_FAMILIES
 from benchmarks.figures.small import PAYS as PAYS_SMALL
-from benchmarks.figures.studies import Progress, Study
+from benchmarks.figures.studies import Point, Progress, Study
 from fcco.lab.figure import short
 
 #: What stands behind a number in the table.
@@ -48,7 +51,7 @@ class Claim:
 def all_claims(studies: Sequence[Study]) -> list[Claim]:
     """Those whose studies are in the plan."""
     names = {study.name for study in studies}
-    found = [*_figure1(), *_figure2(), *_figure3(), *_sizes(), *_stems(), *_free(), *_pays(studies)]
+    found = [*_figure1(), *_figure2(), *_figure3(), *_sizes(), *_stems(), *_free(), *_pays(studies), *_twins()]
     return [claim for claim in found if claim.first in names and claim.second in names]
 
 
@@ -65,27 +68,36 @@ def _of_methods(prefix: str, where: str, seventh: bool) -> Iterator[Claim]:
     yield Claim("v3 is faster than SOX (m n per pass)", where, v3, sox)
 
 
+def _by_n(prefix: str, where: str) -> Iterator[Claim]:
+    """What the paper says of v3, with n samples per full pass."""
+    by_n = f"{prefix}/{V3_BY_N}"
+    yield Claim("v3 is fastest (against v2; n per pass)", where, by_n, f"{prefix}/msvr-v2", first_x="charged_n")
+    yield Claim("v3 is faster than SOX (n per pass)", where, by_n, f"{prefix}/sox", first_x="charged_n")
+
+
+def _at_equal(x: str, text: str, prefix: str, where: str) -> Iterator[Claim]:
+    for method in METHODS[1:]:
+        claim = f"(ours) {method} is better than SOX at equal {text}"
+        yield Claim(claim, where, f"{prefix}/{method}", f"{prefix}/sox", x=x)
+
+
 def _figure1() -> Iterator[Claim]:
     for dataset in FIGURE1:
         prefix = f"figure1/{dataset}"
         yield from _of_methods(prefix, dataset, dataset == "cifar100")
-        by_n = f"{prefix}/{V3_BY_N}"
-        yield Claim("v3 is fastest (against v2; n per pass)", dataset, by_n, f"{prefix}/msvr-v2", first_x="charged_n")
-        yield Claim("v3 is faster than SOX (n per pass)", dataset, by_n, f"{prefix}/sox", first_x="charged_n")
-        for method in ("msvr-v1", "msvr-v2", "msvr-v3"):
-            text = f"(ours) {method} is better than SOX at equal oracle calls"
-            yield Claim(text, dataset, f"{prefix}/{method}", f"{prefix}/sox", x="oracle")
-        for method in ("msvr-v1", "msvr-v2", "msvr-v3"):
-            text = f"(ours) {method} is better than SOX at equal seconds"
-            yield Claim(text, dataset, f"{prefix}/{method}", f"{prefix}/sox", x="seconds")
+        yield from _by_n(prefix, dataset)
+        yield from _at_equal("oracle", "oracle calls", prefix, dataset)
+        yield from _at_equal("seconds", "seconds", prefix, dataset)
+
+
+def _against_variants(originals: str, variants: str, where: str) -> Iterator[Claim]:
+    for number in ("v1", "v2", "v3"):
+        text = f"MSVR-{number} is better than Variant-{number}"
+        yield Claim(text, where, f"{originals}/msvr-{number}", f"{variants}/variant-{number}")
 
 
 def _figure2() -> Iterator[Claim]:
-    for number in ("v1", "v2", "v3"):
-        variant = f"figure2/cifar100/variant-{number}"
-        yield Claim(
-            f"MSVR-{number} is better than Variant-{number}", "cifar100", f"figure1/cifar100/msvr-{number}", variant
-        )
+    yield from _against_variants("figure1/cifar100", "figure2/cifar100", "cifar100")
 
 
 def _figure3() -> Iterator[Claim]:
@@ -97,16 +109,55 @@ def _sizes() -> Iterator[Claim]:
     """Per iteration, larger batches are better."""
     for method in METHODS[1:]:
         usual = f"figure1/fashion-mnist/{method}"
-        for figure, small, middle, large in (
-            ("figure4", "B1 = 2", "B1 = 5", "B1 = 9"),
-            ("figure5", "B2 = 32", "B2 = 64", "B2 = 128"),
-        ):
-            names = {label: f"{figure}/{method}/{label}" for label in (small, middle, large)}
-            names["B1 = 5"] = usual
-            names["B2 = 128"] = usual
+        where = f"{method} on fashion-mnist"
+        blocks = {f"B1 = {size}": f"figure4/{method}/B1 = {size}" for size in (2, 5, 9)} | {"B1 = 5": usual}
+        samples = {f"B2 = {size}": f"figure5/{method}/B2 = {size}" for size in (32, 64, 128)} | {"B2 = 128": usual}
+        for names in (blocks, samples):
+            small, middle, large = names
             for more, less in ((middle, small), (large, middle)):
-                text = f"{more} is better than {less} per iteration"
-                yield Claim(text, f"{method} on fashion-mnist", names[more], names[less], x="step")
+                yield Claim(f"{more} is better than {less} per iteration", where, names[more], names[less], x="step")
+
+
+def _twins() -> Iterator[Claim]:
+    """The same claims on the small twins of the figures."""
+    for dataset in twins.DATASETS:
+        prefix = f"{twins.FIGURE1}/{dataset}"
+        where = f"{dataset}, small"
+        yield from _of_methods(prefix, where, dataset == "cifar100")
+        yield from _by_n(prefix, where)
+        yield from _at_equal("oracle", "oracle calls", prefix, where)
+        text = "(ours) msvr-v3 is better than SOX at equal oracle calls (n per pass)"
+        yield Claim(text, where, f"{prefix}/{V3_BY_N}", f"{prefix}/sox", x="oracle", first_x="oracle_n")
+    for dataset in twins.ABLATED:
+        yield from _against_variants(f"{twins.FIGURE1}/{dataset}", f"{twins.FIGURE2}/{dataset}", f"{dataset}, small")
+    for label in twins.NETWORKS:
+        yield from _of_methods(f"{twins.FIGURE3}/{label}", f"{label} on svhn, small", False)
+    for method in METHODS:
+        yield from _small_sizes(method)
+        yield from _tuned_sizes(method)
+
+
+def _small_sizes(method: str) -> Iterator[Claim]:
+    """Each size against each smaller one, per iteration as the paper says of MSVR, and per sample."""
+    where = f"{method} on fashion-mnist, small"
+    ours = ""
+    if method == METHODS[0]:
+        ours = "(ours) "
+    for names in twins.sized(method):
+        for less, more in itertools.combinations(names, 2):
+            text = f"{ours}{more} is better than {less} per iteration"
+            yield Claim(text, where, names[more], names[less], x="step")
+            yield Claim(f"(ours) {more} is better than {less} per sample", where, names[more], names[less])
+
+
+def _tuned_sizes(method: str) -> Iterator[Claim]:
+    """Figure 4 with rates of their own for all three sizes."""
+    where = f"{method} on fashion-mnist, small"
+    names = {label: f"{name}, tuned" for label, name in twins.sized(method)[0].items()}
+    names["B1 = 5"] = names["B1 = 5"].removesuffix(", tuned")
+    for less, more in itertools.combinations(names, 2):
+        text = f"(ours) {more} is better than {less} per iteration, each tuned"
+        yield Claim(text, where, names[more], names[less], x="step")
 
 
 def _stems() -> Iterator[Claim]:
@@ -157,8 +208,24 @@ def claims_table(studies: Sequence[Study], progress: Progress) -> str:
         if x == "seconds" and all(_on_cpu(row) for row in (*first, *second)):
             unit = "process"
         cells = [claim.text, claim.where, verdict(found, claim.kind), *_numbers(found, UNITS.get(unit, unit))]
+        if found is None:
+            cells[2:5] = _without_pairs(first, second) or cells[2:5]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _without_pairs(first: Sequence[Row], second: Sequence[Row]) -> list[str]:
+    """Verdict, numbers and pairs where there are runs, but no seed of which both ended; nothing where there are none."""
+    if not first or not second:
+        return []
+    ended = [any(row["status"] == "finished" for row in rows) for rows in (first, second)]
+    if all(ended):
+        return ["not decidable", "no seed ended in both", "0"]
+    if ended[0]:
+        return ["holds", f"the second diverged, {len(second)} of {len(second)} seeds", "0"]
+    if ended[1]:
+        return ["does not hold", f"the first diverged, {len(first)} of {len(first)} seeds", "0"]
+    return ["not decidable", "both diverged", "0"]
 
 
 def _on_cpu(row: Row) -> bool:
@@ -191,8 +258,8 @@ def _ratio(value: float) -> str:
 def ends_table(studies: Sequence[Study], progress: Progress) -> str:
     """Markdown: every curve's rates and where it ended."""
     lines = [
-        "| study | point | seeds | F | F, all training data | F, evaluation mode | test macro AUROC | ms per step | steps |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| study | point | seeds | F | F, all training data | F, evaluation mode | test macro AUROC | u's error | ms per step | steps |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for study in studies:
         rows = progress.reported(study)
@@ -204,7 +271,7 @@ def ends_table(studies: Sequence[Study], progress: Progress) -> str:
             seeds += f", {len(rows) - len(finished)} diverged"
         cells = [study.name, point_text(progress, study), seeds]
         cells += [_spread(finished, name, 4) for name in ("f", "f_whole", "f_eval", "auroc")]
-        cells += [_step_time(finished), str(study.base.steps)]
+        cells += [_tracking(finished), _step_time(finished), str(study.base.steps)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -227,11 +294,38 @@ def _spread(rows: Sequence[Mapping[str, object]], name: str, digits: int) -> str
     return text
 
 
+def _tracking(rows: Sequence[Row]) -> str:
+    """How far u is from g at the end, the root mean square; baselines have no u."""
+    return _spread([{"u_error": row["curve"].get("u_error", [None])[-1]} for row in rows], "u_error", 3)
+
+
 def _step_time(rows: Sequence[Row]) -> str:
     if not rows:
         return ""
     times = [1000 * row["curve"]["seconds"][-1] / row["curve"]["step"][-1] for row in rows]
     return f"{statistics.median(times):.1f} ({rows[0]['workers']} side by side)"
+
+
+def edges_list(studies: Sequence[Study], progress: Progress) -> str:
+    """Tuned points at an end of the learning rates that were searched: a choice that the grid may have cut off.
+
+    A study that borrows its points has the grid that they come from.
+    """
+    grids: dict[str, tuple[Point, ...]] = {}
+    lines = []
+    for study in studies:
+        grids[study.name] = study.grid or grids.get(study.from_study or "", ())
+        rates = sorted({float(str(dict(point)["lr"])) for point in grids[study.name] if "lr" in dict(point)})
+        best = progress.best(study)
+        if best is None or not study.rungs or len(rates) < 2:
+            continue
+        lr = dict(best).get("lr")
+        for end, text in ((rates[0], "smallest"), (rates[-1], "largest")):
+            if lr == end:
+                lines.append(f"- {study.name}: lr {lr}, the {text} of {len(rates)}")
+    if not lines:
+        return "None."
+    return "\n".join(lines)
 
 
 def missing_list(studies: Sequence[Study], progress: Progress) -> str:

@@ -1,4 +1,5 @@
-"""What a run costs on one H200 in TF32, from measured steps; and what it costs here, once some runs are in."""
+"""What a run costs on one H200 in TF32 (small problems: on one core of a CPU), from measured steps; and what it costs here,
+once some runs are in."""
 
 from __future__ import annotations
 
@@ -21,16 +22,42 @@ FLOOR = 0.3
 SIDE_BY_SIDE = 1.5
 #: Seconds per run to put it together, warm up and capture.
 START = 2.0
+#: Small problems: milliseconds of a step of 160 examples on one core with nothing beside it, and of a pass over the data.
+CPU_STEP = {"sox": 0.8, "msvr-v1": 1.0, "msvr-v2": 1.3, "msvr-v3": 1.7}
+CPU_PASS = 5.0
+CPU_START = 0.1
 
 
 def alone(run: Run) -> float:
-    """Seconds of GPU work in a run that is alone there."""
+    """Seconds of work in a run that has the GPU (small problems: a core) for itself."""
+    if on_cpu(run):
+        return _on_a_core(run)
     return (_stepping(run) + _evaluating(run)) / 1000
 
 
 def shared(run: Run) -> float:
-    """Seconds of the GPU that a run costs where a dozen run side by side; meanwhile others use it while one starts."""
+    """Seconds of the GPU that a run costs where a dozen run side by side; meanwhile others use it while one starts.
+
+    Small problems: seconds of a core.
+    """
+    if on_cpu(run):
+        return CPU_START + alone(run)
     return START / 12 + alone(run) / SIDE_BY_SIDE
+
+
+def on_cpu(run: Run) -> bool:
+    """Whether it is one of the small problems, on principal components."""
+    return SETS[run.config.dataset].components > 0
+
+
+def _on_a_core(run: Run) -> float:
+    """Costs grow with a step's examples, from a floor of small operations."""
+    examples = (run.config.blocks or 1) * run.config.samples
+    step = CPU_STEP[_method(run)] * (0.6 + examples / 400)
+    passes = run.points
+    if run.config.period is not None:
+        passes += 3 * math.ceil(run.steps / run.config.period)
+    return ((run.steps + run.warm_up) * step + passes * CPU_PASS) / 1000
 
 
 def _scale(run: Run) -> float:

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.figures.claims import claims_table, ends_table, missing_list, point_text
+from benchmarks.figures import twins
+from benchmarks.figures.claims import claims_table, edges_list, ends_table, missing_list, point_text
 from benchmarks.figures.compare import path
-from benchmarks.figures.plan import BUDGET, FIGURE1, METHODS, V3_BY_N
+from benchmarks.figures.plan import BUDGET, FIGURE1
 from benchmarks.figures.runs import Row
 from benchmarks.figures.sets import SETS
+from benchmarks.figures.shared import METHODS, V3_BY_N
 from benchmarks.figures.small import FREE as FREE_SMALL
 from benchmarks.figures.small import PAYS as PAYS_SMALL
 from benchmarks.figures.studies import TUNING_SEED, Progress, Study
@@ -31,6 +33,19 @@ COLOURS = {
     "sox adam": "variant-v2",
     "sox nadam": "variant-v3",
     "msvr-v2 scaled": "msvr-v2",
+}
+
+
+#: Sizes of the small twins -> likewise; a size keeps its colour where it is tuned.
+SIZE_COLOURS = {
+    "B1 = 2": "variant-v1",
+    "B1 = 5": "sox",
+    "B1 = 9": "msvr-v2",
+    "B1 = 2, tuned": "msvr-v1",
+    "B1 = 9, tuned": "variant-v3",
+    "B2 = 32": "variant-v1",
+    "B2 = 64": "sox",
+    "B2 = 128": "msvr-v2",
 }
 
 
@@ -58,7 +73,12 @@ def layouts(studies: Sequence[Study]) -> list[Layout]:
     costs = ("samples", "oracle", "seconds")
     return [
         Layout("figure1", "Figure 1: multi-task AUC", tuple(_methods(f"figure1/{d}", d) for d in datasets), costs),
-        Layout("figure2", "Figure 2: MSVR against its Variants", tuple(_variants()), ("samples", "oracle")),
+        Layout(
+            "figure2",
+            "Figure 2: MSVR against its Variants",
+            tuple(_variants("figure1", "figure2", "cifar100")),
+            ("samples", "oracle"),
+        ),
         Layout("figure3", "Figure 3: networks", tuple(_networks()), ("samples", "oracle")),
         Layout("figure4", "Figure 4: blocks per step", tuple(_sizes("figure4", "B1", (2, 5, 9))), ("step",)),
         Layout("figure5", "Figure 5: samples per block", tuple(_sizes("figure5", "B2", (32, 64, 128))), ("step",)),
@@ -72,17 +92,49 @@ def layouts(studies: Sequence[Study]) -> list[Layout]:
             ("samples", "oracle"),
         ),
         Layout(FREE_SMALL, "Freely tuned, on a CPU", tuple(_by_panel(studies, FREE_SMALL)), costs),
+        *_twin_layouts(),
     ]
+
+
+def _twin_layouts() -> Iterator[Layout]:
+    """The same figures, small."""
+    first, second, third, fourth, fifth = twins.FIGURES
+    small = ("samples", "oracle")
+    panels = [_methods(f"{first}/{dataset}", dataset) for dataset in twins.DATASETS]
+    yield Layout(first, "Figure 1, small: multi-task AUC", tuple(panels), small)
+    panels = [panel for dataset in twins.ABLATED for panel in _variants(first, second, dataset)]
+    yield Layout(second, "Figure 2, small: MSVR against its Variants", tuple(panels), small)
+    panels = [_methods(f"{first}/svhn", "svhn: MLP 128")]
+    panels += [_methods(f"{third}/{label}", f"svhn: {label}") for label in twins.NETWORKS]
+    yield Layout(third, "Figure 3, small: networks", tuple(panels), small)
+    sizes = [twins.sized(method) for method in METHODS[1:]]
+    for place, (name, title) in enumerate(((fourth, "blocks per step"), (fifth, "samples per block"))):
+        panels = [_curves(f"fashion-mnist: {m}", found[place]) for m, found in zip(METHODS[1:], sizes, strict=True)]
+        if name == fourth:
+            panels = [(title, (*curves, *_tuned(curves))) for title, curves in panels]
+        number = name[-1]
+        yield Layout(name, f"Figure {number}, small: {title}", tuple(panels), ("step", "samples"))
+
+
+def _tuned(curves: Sequence[Curve]) -> list[Curve]:
+    """The same sizes with rates of their own, as far as the plan has them."""
+    return [Curve(f"{curve.label}, tuned", f"{curve.study}, tuned") for curve in curves]
+
+
+def _curves(title: str, names: Mapping[str, str]) -> tuple[str, tuple[Curve, ...]]:
+    """Label -> study."""
+    return title, tuple(Curve(label, study) for label, study in names.items())
 
 
 def _methods(prefix: str, title: str) -> tuple[str, tuple[Curve, ...]]:
     return title, tuple(Curve(method, f"{prefix}/{method}") for method in (*METHODS, V3_BY_N))
 
 
-def _variants() -> Iterator[tuple[str, tuple[Curve, ...]]]:
+def _variants(originals: str, variants: str, dataset: str) -> Iterator[tuple[str, tuple[Curve, ...]]]:
     for number in ("v1", "v2", "v3"):
-        original = Curve(f"msvr-{number}", f"figure1/cifar100/msvr-{number}")
-        yield f"cifar100: {number}", (original, Curve(f"variant-{number}", f"figure2/cifar100/variant-{number}"))
+        original = Curve(f"msvr-{number}", f"{originals}/{dataset}/msvr-{number}")
+        variant = Curve(f"variant-{number}", f"{variants}/{dataset}/variant-{number}")
+        yield f"{dataset}: {number}", (original, variant)
 
 
 def _networks() -> Iterator[tuple[str, tuple[Curve, ...]]]:
@@ -157,8 +209,8 @@ def _draw_one(layout: Layout, x: str, studies: Mapping[str, Study], progress: Pr
         known = [curve for curve in curves if curve.study in studies]
         wanted += len(known)
         panel = _panel(title, known, x, studies, progress)
+        drawn += sum(bool(progress.reported(studies[curve.study])) for curve in known)
         if panel is not None:
-            drawn += len(panel.runs)
             panels.append(panel)
     if not panels:
         return False
@@ -185,15 +237,18 @@ def _panel(
     for curve in curves:
         study = studies[curve.study]
         dataset = study.base.config.dataset
-        rows = [row for row in progress.reported(study) if row["status"] == "finished"]
+        reported = progress.reported(study)
+        rows = [row for row in reported if row["status"] == "finished"]
         if not rows:
             continue
-        label = f"{curve.label} ({_short_point(progress, study)}{_seeds(study, len(rows))})"
+        label = f"{curve.label} ({_short_point(progress, study)}{_seeds(study, len(rows), len(reported))})"
         runs[label] = [_points(row, _column(x, curve)) for row in rows]
         if curve.label in METHODS or curve.label.startswith("variant"):
             drawn_as[label] = curve.label
         elif study.figure in (PAYS_SMALL, FREE_SMALL):
             drawn_as[label] = COLOURS[curve.label]
+        elif study.figure in (twins.FIGURE4, twins.FIGURE5):
+            drawn_as[label] = SIZE_COLOURS[curve.label]
         if rows[0].get("optimum") is not None:
             label_of_y = "F(w) - min F"
     if not runs:
@@ -201,6 +256,9 @@ def _panel(
     note = SETS[dataset].note
     if note:
         title = f"{title}\n({note})"
+    gone = [curve.label for curve in curves if _all_diverged(progress.reported(studies[curve.study]))]
+    if gone:
+        title = f"{title}\n{', '.join(gone)}: every seed diverged"
     return Panel(title, runs, drawn_as, y_label=label_of_y)
 
 
@@ -225,9 +283,15 @@ def _short_point(progress: Progress, study: Study) -> str:
     return " ".join(parts)
 
 
-def _seeds(study: Study, count: int) -> str:
+def _all_diverged(rows: Sequence[Row]) -> bool:
+    return bool(rows) and all(row["status"] == "diverged" for row in rows)
+
+
+def _seeds(study: Study, count: int, reported: int) -> str:
     if count == len(study.seeds):
         return ""
+    if reported == len(study.seeds):
+        return f"; {reported - count} of {reported} seeds diverged"
     return f"; {count} of {len(study.seeds)} seeds"
 
 
@@ -247,6 +311,19 @@ SIZES = (
     "With BatchNorm F is a function of how batches are composed: each curve's F is that of its own batches; claims.md has all in "
     f"evaluation mode, too. {DRAWN}"
 )
+TWIN_BUDGET = "120,000 samples per run (CIFAR-100: 1.2 million)"
+TWIN_STEPS = f"{twins.SIZED_STEPS} steps per run"
+TWIN_GRID = "over 36 points (SVHN, STL-10, MNIST: over CIFAR-10's eight best)"
+TWIN_MIDDLE = "at (B1, B2) = (5, 64) over six points (the best of 36 at (5, 32))"
+TWIN_COMMON = (
+    "On a CPU, on whitened principal components of the first 2,000 images; F on all of them. MLP 128 (one hidden layer) where no other is "
+    "named, no BatchNorm, SGD with constant step size, float32, c = 1, half of a task's samples are positives. I = m n/(B1 B2)."
+)
+TWIN = (
+    f"{TWIN_COMMON} (B1, B2) = (5, 32), CIFAR-100: (50, 16). A full pass of v3 is charged m n samples as the paper counts, or n: level "
+    "while it is charged."
+)
+TWIN_SIZES = f"{TWIN_COMMON} Every size with the rates of the middle one, where it is not said to be tuned (over 36 points). A full pass of v3 is charged m n samples."
 #: Figure -> budget, what was searched, and what besides.
 NOTES = {
     "figure1": (BUDGETS, PAPERS_GRID, DRAWN),
@@ -279,6 +356,15 @@ NOTES = {
         "On a CPU, on whitened principal components of the images. MLP (256, 256) without BatchNorm, (B1, B2) = (5, 32), float32, "
         "F on 5,000 training examples. Seconds are those of the process on one core, whatever ran beside it.",
     ),
+    twins.FIGURE1: (TWIN_BUDGET, TWIN_GRID, TWIN),
+    twins.FIGURE2: (TWIN_BUDGET, "over 36 points", TWIN),
+    twins.FIGURE3: (
+        TWIN_BUDGET,
+        "over the eight best points of the MLP 128 (that one over CIFAR-10's; MLP 512 over 36 points)",
+        TWIN,
+    ),
+    twins.FIGURE4: (TWIN_STEPS, TWIN_MIDDLE, f"B2 = 64. {TWIN_SIZES}"),
+    twins.FIGURE5: (TWIN_STEPS, TWIN_MIDDLE, f"B1 = 5. {TWIN_SIZES}"),
 }
 
 
@@ -307,6 +393,8 @@ def claims_page(studies: Sequence[Study], progress: Progress) -> str:
             claims_table(studies, progress),
             "## Where every curve ended",
             ends_table(studies, progress),
+            "## Choices at an edge of the learning rates",
+            edges_list(studies, progress),
             "## Not there yet",
             missing_list(studies, progress),
             "",

@@ -9,15 +9,13 @@ from dataclasses import replace
 from benchmarks.figures.grids import points_of
 from benchmarks.figures.runs import Run
 from benchmarks.figures.sets import SETS
+from benchmarks.figures.shared import METHODS, V3_BY_N, lasting
 from benchmarks.figures.small import small_studies
 from benchmarks.figures.studies import Point, Rung, Study
-from fcco.lab.config import TrainConfig, recipe_arguments
-from fcco.lab.lengths import steps_within
+from benchmarks.figures.twins import twin_studies
+from fcco.lab.config import TrainConfig
 from fcco.lab.space import PAPER
 
-METHODS = ("sox", "msvr-v1", "msvr-v2", "msvr-v3")
-#: MSVR-v3 again, every full pass charged n samples in place of m n, so that it takes more steps.
-V3_BY_N = "msvr-v3 (n per pass)"
 FIGURE1 = ("cifar10", "fashion-mnist", "svhn", "stl10", "mnist", "cifar100")
 SEEDS = (0, 1, 2, 3, 4)
 
@@ -44,6 +42,7 @@ def whole_plan() -> list[Study]:
         *_generalisation(),
         *_pays(),
         *small_studies(),
+        *twin_studies(),
     ]
 
 
@@ -90,20 +89,6 @@ def _eval_examples(dataset: str) -> int:
     if SETS[dataset].train <= 5_000:
         return 0
     return 5_000
-
-
-def lasting(config: TrainConfig, budget: int, by_n: bool = False) -> TrainConfig:
-    """The same run with as many steps as the budget of samples allows, v3's full passes charged m n (or n)."""
-    facts = SETS[config.dataset]
-    drawn = (config.blocks or 1) * config.samples
-    labels = facts.classes * facts.train
-    if "period" not in recipe_arguments(config.method):
-        return replace(config, steps=budget // drawn)
-    period = max(1, round(labels / drawn))  # the theorem's I = m n/(B1 B2)
-    charged = labels
-    if by_n:
-        charged = facts.train
-    return replace(config, period=period, steps=steps_within(budget, drawn, period, charged))
 
 
 def _seeds(dataset: str) -> tuple[int, ...]:

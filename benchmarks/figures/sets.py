@@ -38,6 +38,12 @@ SETS = {
     "mnist-pca32": Set(10, 6_000, 0, "derived: 32 whitened components, first 6,000", "mnist", 32),
     "cifar10-pca64": Set(10, 50_000, 0, "derived: 64 whitened components", "cifar10", 64),
     "cifar100-pca64": Set(100, 25_000, 0, "derived: 64 whitened components, half of train", "cifar100", 64),
+    "cifar10-2k-pca64": Set(10, 2_000, 0, "derived: 64 whitened components, first 2,000", "cifar10", 64),
+    "fashion-mnist-2k-pca64": Set(10, 2_000, 0, "derived: 64 whitened components, first 2,000", "fashion-mnist", 64),
+    "svhn-2k-pca64": Set(10, 2_000, 0, "derived: 64 whitened components, first 2,000", "svhn", 64),
+    "stl10-2k-pca64": Set(10, 2_000, 0, "derived: 64 components of 32x32 means, first 2,000", "stl10", 64),
+    "mnist-2k-pca64": Set(10, 2_000, 0, "derived: 64 whitened components, first 2,000", "mnist", 64),
+    "cifar100-2k-pca64": Set(100, 2_000, 0, "derived: 64 whitened components, first 2,000", "cifar100", 64),
 }
 
 

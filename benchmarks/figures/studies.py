@@ -170,6 +170,12 @@ class Progress:
             values[point] = value(row)
         return values
 
+    def first_round(self, study: Study) -> dict[Point, float] | None:
+        """F of each point of the first rung; None: there is none, or not all of its runs are there."""
+        if not study.rungs:
+            return None
+        return self._values(study, 0)
+
     def ranking(self, study: Study) -> list[Point] | None:
         """All points, those that came furthest first, then by F; None: tuning is not over."""
         if not study.rungs:

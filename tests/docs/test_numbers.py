@@ -293,6 +293,31 @@ def word_counts(table: Table) -> list[str]:
     return wrong
 
 
+#: Columns of the small twins' tables -> the place that claims.md names.
+TWINS = {
+    **{name: f"{name}, small" for name in ("cifar100", "cifar10", "fashion-mnist", "svhn", "stl10", "mnist")},
+    **{name: f"{name} on svhn, small" for name in ("MLP 512", "MLP 128-128-128")},
+    **{name: f"{name} on fashion-mnist, small" for name in ("msvr-v1", "msvr-v2", "msvr-v3")},
+}
+#: The paper says "close" of five sets and "better" of CIFAR-100.
+V1_AGAINST_SOX = ("v1 is close to SOX", "v1 is better than SOX")
+
+
+def twins(table: Table) -> list[str]:
+    """A row per claim, a column per place; each cell is the verdict and the ratio of claims.md, word for word."""
+    known = {tuple(cells(line)[:2]): cells(line) for line in lines_of("figures/claims.md") if line.startswith("|")}
+    wrong = []
+    for row in table.rows:
+        texts: tuple[str, ...] = (row[0],)
+        if row[0] == "v1 against SOX":
+            texts = V1_AGAINST_SOX
+        for title, cell in zip(table.header[1:], row[1:], strict=True):
+            exact = next(known[text, TWINS[title]] for text in texts if (text, TWINS[title]) in known)
+            if not cell.startswith(f"{exact[2]}: {exact[3]}"):
+                wrong.append(f"{row[0]}, {title}: {cell}, not {exact[2]}: {exact[3]}")
+    return wrong
+
+
 RATES = ("rates/table.md", "rates/remarks/table.md")
 
 #: Page, heading and place under that heading: how the table is checked.
@@ -323,6 +348,11 @@ CHECKS: dict[tuple[str, str, int], Check] = {
     ("reliability.md", "Long runs", 0): same_rows("reliability/long_runs.txt"),
     ("results.md", "Protocol", 0): found_in("figures/README.md", columns=slice(3, None)),
     ("results.md", "Claim by claim, CIFAR-10", 0): with_intervals("figures/claims.md"),
+    ("results.md", "Figure 1, small", 0): twins,
+    ("results.md", "Figure 1, small", 1): twins,
+    ("results.md", "Figure 2, small", 0): twins,
+    ("results.md", "Figure 3, small", 0): twins,
+    ("results.md", "Figures 4 and 5, small", 0): twins,
     ("results.md", "Where does variance reduction pay?", 0): with_intervals("figures/claims.md"),
     ("results.md", "Small problems on a CPU", 0): with_intervals("figures/claims.md"),
     ("results.md", "Small problems on a CPU", 1): with_intervals("figures/claims.md"),
