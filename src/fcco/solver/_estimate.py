@@ -9,7 +9,8 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from fcco._support.sharded import copies
+from fcco._support.sharded import copies, parts
+from fcco.methods import Method
 from fcco.methods.estimators import Weight, Weights
 from fcco.solver._engine import Probed
 from fcco.solver._evaluator import Evaluator
@@ -78,6 +79,15 @@ def normalize(evaluator: Evaluator, grads: list[Tensor]) -> Tensor:
     divisor = torch.where(norm > 0, norm, 1.0)
     torch._foreach_div_(grads, divisor)
     return divisor
+
+
+def z_in_gradients(method: Method, t: int, parameters: Sequence[Tensor]) -> list[Tensor] | None:
+    """z_t of a plain estimator, as it lies in ``p.grad``; None: other estimators have it in the record."""
+    # The optimizer or the user may have cleared them since. Then there is no z to return.
+    grads = parts(p.grad for p in parameters if p.grad is not None)
+    if method.estimator.remembers or t == 0 or len(grads) < len(parameters):
+        return None
+    return grads
 
 
 def add_scaled(targets: Sequence[Tensor], others: Sequence[Tensor], weight: Weight) -> None:
