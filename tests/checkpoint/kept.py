@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import fcco
-from fcco.solver._solver import STATE_VERSION
+from fcco.solver._saving import STATE_VERSION
 
 FILES = Path(__file__).with_name("files")
 CUT, STEPS = 3, 6

@@ -64,5 +64,5 @@ def test_a_state_of_the_first_format_is_refused_in_one_sentence():
     """The state alone, as people save it by themselves: it had no version."""
     state = torch.load(kept.FILES / "first-format.pt", weights_only=True)["states"][0]
     solver, _ = kept.make_run()
-    with pytest.raises(ValueError, match=r"version None, this fcco reads version 2: states of fcco 0.1 cannot"):
+    with pytest.raises(ValueError, match=r"version None, but this fcco reads version 2: states of fcco 0.1 cannot"):
         solver.load_state_dict(state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
@@ -19,6 +20,8 @@ from fcco._support.sharded import check_meshes, is_sharded, part, spread_like
 from fcco.methods import Method
 from fcco.methods.trackers import OwnRate
 from fcco.objectives import OutputObjective
+from fcco.objectives._base import OverData
+from fcco.solver._full_pass import FullPass
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
@@ -47,6 +50,23 @@ def start_z(z0: float | Sequence[Tensor], parameters: Sequence[Tensor]) -> list[
     if wrong:
         raise ValueError(f"z0 must be finite, got other values in tensors {checks.some(wrong)}")
     return spread_like(z0, parameters)
+
+
+def check_settings(radius: Any, normalize: Any, seed: Any) -> None:
+    """Refuse what is no radius, flag or seed."""
+    checks.flag("normalize", normalize)
+    checks.whole("seed", seed)
+    if radius is not None:
+        checks.positive("radius", radius)
+
+
+def warn_if_unbounded(method: Method, radius: float | None, stacklevel: int) -> None:
+    """Warn if the method's theory needs a bounded step, and nothing bounds it."""
+    if radius is None and getattr(method.tracker, "single_point", False):
+        warnings.warn(
+            f"the theory of {method.name} needs a bounded step: pass radius (the paper's C_F) to the Solver",
+            stacklevel=stacklevel,
+        )
 
 
 def check_capture(capture: Any) -> bool:
@@ -94,6 +114,19 @@ def check_parts(objective: Any, optimizer: Any, method: Any) -> None:
     missing = [name for name, p in trained if id(p) not in known]
     if missing:
         raise ValueError(f"optimizer must have all parameters of the objective, but lacks {checks.some(missing)}")
+
+
+def full_pass_of(objective: Objective, method: Method, given: FullPass | None) -> FullPass | None:
+    """The given pass, or that of the objective's data. Raises if the method needs one and there is none."""
+    if given is not None:
+        if not callable(given):
+            raise TypeError(f"full_pass must be a function that returns an iterator, got {given!r}")
+        return given
+    if isinstance(objective, OverData):
+        return objective.full_pass
+    if method.finite_sum:
+        raise ValueError(f"full_pass must be given for {method.name}, which renews its reference from all data")
+    return None
 
 
 def _check_kind(name: str, value: Any, kind: type) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, Unpack, final
 
+import torch
 from torch import Tensor
 
 from fcco._objective import Objective
 from fcco._support.module_state import Snapshot
 from fcco.data._epochs import EpochLoader, LoaderOptions
 from fcco.methods import Method
-from fcco.methods._rates import Rates
+from fcco.methods._rates import Rates, fits_device, split_numbers, step_numbers, varies
 from fcco.methods.estimators import Weights
 from fcco.solver._evaluator import Evaluator
 from fcco.solver._full_pass import FullPass
@@ -132,6 +133,23 @@ class Engine(ABC):
         self.method = parts.method  # whose rates the next step takes
         self._evaluator = parts.evaluator
         self._full_pass = parts.full_pass
+
+    def rates(self, t: int, data: tuple[Any, ...]) -> Rates:
+        """The numbers of step t; on an accelerator those of schedules as a captured step has them, to the last bit.
+
+        Args:
+            t: number of the step.
+            data: what the caller gave.
+        """
+        plain = Rates(self.method, t, getattr(data[0], "large", None))
+        device = self._evaluator.device
+        if device.type == "cpu" or not varies(self.method) or not fits_device(self.method):
+            return plain
+        ratio = self.ratio(data)
+        if ratio is None:
+            return plain
+        row = torch.tensor(step_numbers(self.method, t, ratio, plain.large), dtype=torch.float64)
+        return plain._replace(on_device=split_numbers(self.method, row.to(device)))
 
     def prepare(self, request: Request) -> Renewal | None:
         """What comes before the probes of a step: v3's pass over all data, where it is due.

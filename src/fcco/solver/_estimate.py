@@ -9,15 +9,16 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from fcco._support.sharded import copies
+from fcco._support.sharded import copies, parts
+from fcco.methods import Method
 from fcco.methods.estimators import Weight, Weights
 from fcco.solver._engine import Probed
 from fcco.solver._evaluator import Evaluator
 
 
 class Estimate(NamedTuple):
-    """z_t in ``p.grad`` (``grads`` are these tensors), k.now G_t beside it for Nesterov's mixture, and what was taken a
-    norm of: all of it must be finite."""
+    """z_t in ``p.grad`` (``grads`` are these tensors), weights.now G_t beside it for Nesterov's mixture, and what was
+    taken a norm of: all of it must be finite."""
 
     grads: list[Tensor]
     fresh: list[Tensor] | None
@@ -39,25 +40,25 @@ class Bounds:
 
 
 def estimate(
-    evaluator: Evaluator, grads: list[Tensor], k: Weights, z: list[Tensor] | None, probed: Probed, bounds: Bounds
+    evaluator: Evaluator, grads: list[Tensor], weights: Weights, z: list[Tensor] | None, probed: Probed, bounds: Bounds
 ) -> Estimate:
     """``grads`` hold the weighted sum of the probed gradients: make them z_t, in place."""
     fresh = None
-    if k.lookahead is not None:
+    if weights.lookahead is not None:
         fresh = copies(grads)
-    if z is not None and not is_zero(k.z):
-        add_scaled(grads, z, k.z)
-    if k.full is not None and probed.full_gradient is not None:
-        add_scaled(grads, probed.full_gradient, k.full)
+    if z is not None and not is_zero(weights.z):
+        add_scaled(grads, z, weights.z)
+    if weights.full is not None and probed.full_gradient is not None:
+        add_scaled(grads, probed.full_gradient, weights.full)
     return Estimate(grads, fresh, project(evaluator, grads, bounds))
 
 
-def mix(evaluator: Evaluator, found: Estimate, k: Weights, bounds: Bounds) -> None:
+def mix(evaluator: Evaluator, found: Estimate, weights: Weights, bounds: Bounds) -> None:
     """Nesterov's mixture in place of z_t, where the method wants it."""
-    if found.fresh is None or k.lookahead is None:
+    if found.fresh is None or weights.lookahead is None:
         return
-    torch._foreach_mul_(found.grads, k.lookahead)
-    add_scaled(found.grads, found.fresh, k.fresh)
+    torch._foreach_mul_(found.grads, weights.lookahead)
+    add_scaled(found.grads, found.fresh, weights.fresh)
     # The mixture may leave the ball that z was put onto.
     project(evaluator, found.grads, bounds)
 
@@ -78,6 +79,15 @@ def normalize(evaluator: Evaluator, grads: list[Tensor]) -> Tensor:
     divisor = torch.where(norm > 0, norm, 1.0)
     torch._foreach_div_(grads, divisor)
     return divisor
+
+
+def z_in_gradients(method: Method, t: int, parameters: Sequence[Tensor]) -> list[Tensor] | None:
+    """z_t of a plain estimator, as it lies in ``p.grad``; None: other estimators have it in the record."""
+    # The optimizer or the user may have cleared them since. Then there is no z to return.
+    grads = parts(p.grad for p in parameters if p.grad is not None)
+    if method.estimator.remembers or t == 0 or len(grads) < len(parameters):
+        return None
+    return grads
 
 
 def add_scaled(targets: Sequence[Tensor], others: Sequence[Tensor], weight: Weight) -> None:

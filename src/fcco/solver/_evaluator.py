@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from operator import is_
 from typing import Any, final
@@ -20,7 +20,7 @@ from fcco._support import checks, jvp, sharded
 from fcco._support.fused import Node, recorded
 from fcco._support.interrupts import uninterrupted
 from fcco._support.module_state import ModuleState, Tree
-from fcco._support.parallel import average_over_ranks, sum_over_ranks
+from fcco._support.parallel import average_over_ranks, rank_and_world, sum_over_ranks
 from fcco.methods._box import Probe, WeighAt
 from fcco.methods.estimators import Weight
 from fcco.methods.trackers import with_derivative
@@ -367,6 +367,16 @@ class Evaluator:
                 sharded.copy_into(self.parameters, kept)
                 torch.clear_autocast_cache()
             sharded.reshard(self._gathering)
+
+    def average_once(self, grads: list[Tensor], finite: Callable[[], Tensor]) -> bool:
+        """A step's one reduction over ranks: average gradients, in place, and say whether ``finite`` holds everywhere.
+
+        One rank alone has nothing to average, and does not ask.
+        """
+        if rank_and_world()[1] == 1:
+            return True
+        self.meeting.then(None)
+        return bool(self.average(grads, finite()))
 
     def average(self, grads: list[Tensor], finite: Tensor) -> Tensor:
         """Average gradients over ranks, in place, and say whether ``finite`` holds on all of them."""

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Literal, NoReturn, Self, SupportsIndex, final
 
 import torch
@@ -16,116 +13,44 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from fcco._objective import Objective
-from fcco._support import checks
 from fcco._support.grad_mode import graph_kept
 from fcco._support.interrupts import uninterrupted
 from fcco._support.module_state import Snapshot
 from fcco._support.optimizer_step import take_step
-from fcco._support.parallel import gather_objects, rank_and_world, together
-from fcco._support.sharded import copies, joined, parts, spread
+from fcco._support.parallel import together
+from fcco._support.sharded import copies
 from fcco.data._epochs import EpochLoader
 from fcco.data._pending import as_batch
 from fcco.methods import Method
-from fcco.methods._rates import Rates, fits_device, split_numbers, step_numbers, varies
 from fcco.methods.estimators import Weights
-from fcco.objectives._base import OverData
-from fcco.solver._arguments import check_capture, check_pair, check_parts, check_rates, choice, start_z
+from fcco.solver._arguments import (
+    check_capture,
+    check_pair,
+    check_parts,
+    check_rates,
+    check_settings,
+    choice,
+    full_pass_of,
+    start_z,
+    warn_if_unbounded,
+)
 from fcco.solver._capture import StepCapture
 from fcco.solver._engine import Parts, Probed, Request, make_engine
-from fcco.solver._estimate import Bounds, estimate, mix
+from fcco.solver._estimate import Bounds, estimate, mix, z_in_gradients
 from fcco.solver._estimate import normalize as divide_by_norm
 from fcco.solver._evaluator import Evaluator
 from fcco.solver._full_pass import FullPass
 from fcco.solver._gradients import NonFiniteError, gradients
-from fcco.solver._identity import check_identity, identity
 from fcco.solver._meeting import nonfinite_everywhere
-from fcco.solver._optimizer_state import check_optimizer_state
 from fcco.solver._program import Works
+from fcco.solver._record import Keep, NonFinite, Pending, SolverState
 from fcco.solver._report import Counts, Diagnosis, Oracle, Report, report_of
 from fcco.solver._reservoir import Reservoir
-from fcco.solver._state import (
-    Layout,
-    Placement,
-    check_module_state,
-    check_record,
-    cloned,
-    fork,
-    load_record,
-    save_record,
-    saved,
-    spread_module_state,
-)
+from fcco.solver._saving import check_saved, load_solver, save_solver
+from fcco.solver._state import fork
 from fcco.solver._transaction import Transaction
 
-STATE_VERSION = 2
 _FIXED = frozenset({"objective", "optimizer", "radius", "normalize", "keep"})
-
-
-class NonFinite(StrEnum):
-    """What to do if a step meets a number that is not finite."""
-
-    RAISE = "raise"
-    SKIP = "skip"
-
-
-class Keep(StrEnum):
-    """Which iterate ``kept()`` returns: the last one, or one drawn uniformly over the run, as in the theory."""
-
-    LAST = "last"
-    UNIFORM = "uniform"
-
-
-@final
-@dataclass
-class SolverState:
-    """Everything that a solver carries between steps, besides the weights and the optimizer's own state.
-
-    Args:
-        engine: the engine's part.
-        t: the number of steps taken.
-        samples: examples drawn; ``skipped``: steps that were skipped.
-        g_calls: values of g, counted per sample; ``j_calls``: Jacobians; ``jvp_calls``: Jacobian-vector products.
-        z: one tensor per parameter; None: plain estimators keep it in ``p.grad`` only, or before the first step.
-        norm: what z in ``p.grad`` was divided by.
-        reservoir: the iterate drawn uniformly over the run.
-    """
-
-    engine: Any = saved(Layout.NESTED)
-    t: int = saved(default=0)
-    samples: int = saved(default=0)
-    skipped: int = saved(default=0)
-    g_calls: int = saved(default=0)
-    j_calls: int = saved(default=0)
-    jvp_calls: int = saved(default=0)
-    z: list[Tensor] | None = saved(Layout.PER_PARAMETER, default=None)
-    norm: Tensor | None = saved(default=None)
-    reservoir: Reservoir | None = saved(Layout.NESTED, record=Reservoir, default=None)
-
-    def charge(self, samples: int, oracle: Oracle) -> None:
-        """Count samples and oracle calls."""
-        self.samples += samples
-        self.g_calls += oracle.g
-        self.j_calls += oracle.j
-        self.jvp_calls += oracle.jvp
-
-    def counts(self, *, skipped: bool = False) -> Counts:
-        """The counts so far; ``skipped`` says whether the last step was skipped."""
-        oracle = Oracle(self.g_calls, self.j_calls, self.jvp_calls)
-        return Counts(self.t, self.samples, oracle, skipped)
-
-
-@final
-@dataclass
-class Pending:
-    """A step whose gradient is in ``p.grad`` and whose weights have not moved yet.
-
-    Attributes:
-        skipped: whether something was not finite. Do not step then.
-        report: what the step did, as of its end.
-    """
-
-    skipped: bool
-    report: Report
 
 
 @final
@@ -197,73 +122,27 @@ class Solver:
     ) -> None:
         check_parts(objective, optimizer, method)
         check_pair(method, objective)
-        checks.flag("normalize", normalize)
-        checks.whole("seed", seed)
-        if radius is not None:
-            checks.positive("radius", radius)
+        check_settings(radius, normalize, seed)
         self.objective = objective
         self.optimizer = optimizer
         self.radius = radius
         self.normalize = normalize
-        self._bounds = Bounds(radius, normalize)
         self._nonfinite = choice(NonFinite, nonfinite, "nonfinite")
         self.keep = choice(Keep, keep, "keep")
+        self._bounds = Bounds(radius, normalize)
         self._evaluator = Evaluator(objective, optimizer)
         self.parameters = self._evaluator.parameters
         self.device = self._evaluator.device
         self.randomness = self._evaluator.module_state.randomness
-        self._engine = make_engine(
-            Parts(
-                objective=objective,
-                method=method,
-                evaluator=self._evaluator,
-                full_pass=_full_pass_of(objective, method, full_pass),
-                u0=u0,
-                raises=self.nonfinite is NonFinite.RAISE,
-                counters=self,
-            )
-        )
+        full_pass = full_pass_of(objective, method, full_pass)
+        raises = self.nonfinite is NonFinite.RAISE
+        self._engine = make_engine(Parts(objective, method, self._evaluator, full_pass, u0, raises, counters=self))
         self._is_pending = False
         self._capture: StepCapture | None = None
-        self.state = SolverState(self._engine.state)
-        if z0 is not None and method.estimator.remembers:
-            self.state.z = start_z(z0, self.parameters)
-        if self.keep is Keep.UNIFORM:
-            self.state.reservoir = Reservoir.seeded(seed)
+        self.state = self._first_state(z0, seed)
         if check_capture(capture):
-            works = Works(
-                evaluator=self._evaluator,
-                engine=self._engine,
-                optimizer=optimizer,
-                bounds=self._bounds,
-                skips=self.nonfinite is NonFinite.SKIP,
-                read=lambda: self._state,
-                write=self._set_state,
-            )
-            self._capture = StepCapture(works, self._replay_eagerly, insist=capture is True)
-        if radius is None and getattr(method.tracker, "single_point", False):
-            warnings.warn(
-                f"the theory of {method.name} needs a bounded step: pass radius (the paper's C_F) to the Solver",
-                stacklevel=2,
-            )
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Its parts were given these when it was created, so a change would reach only some of them.
-        if name in _FIXED and name in self.__dict__:
-            raise AttributeError(f"{name} of a Solver is fixed when it is created; create another Solver")
-        super().__setattr__(name, value)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        twin = type(self).__new__(type(self))
-        memo[id(self)] = twin
-        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        return twin
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError(
-            "a Solver cannot be pickled: use fcco.save(path, solver=solver), or pickle solver.state_dict(), and load "
-            "that into a Solver made in the same way"
-        )
+            self._capture = StepCapture(self._works(), self._replay_eagerly, insist=capture is True)
+        warn_if_unbounded(method, radius, stacklevel=3)
 
     # ------------------------------------------------------------------ the algorithm box
 
@@ -319,21 +198,11 @@ class Solver:
         """
         return self._gradient((index, *data), chunk, stacklevel=4)
 
-    def _replay_eagerly(self, data: tuple[Any, ...]) -> None:
-        """Run a step that was not finite when it was replayed again eagerly, so that the error names its blocks."""
-        nonfinite = self._nonfinite
-        self._nonfinite = NonFinite.RAISE
-        try:
-            with contextlib.suppress(_Dropped), self._gradient(data, None, stacklevel=5):
-                raise _Dropped
-        finally:
-            self._nonfinite = nonfinite
-
     @contextmanager
     def _gradient(self, data: tuple[Any, ...], chunk: int | None, stacklevel: int) -> Iterator[Pending]:
-        """Everything in a step except the optimizer's step."""
+        """Everything in a step except the optimizer's, which is taken while this yields."""
         self._check_idle()
-        self._look()
+        self._catch_up()
         self._is_pending = True
         try:
             # Ctrl-C waits for the step to end, since the loader has given its batch away. A second one drops the step.
@@ -344,24 +213,12 @@ class Solver:
                     if probed is None:
                         yield Pending(True, report_of(self._state.counts(skipped=True)))
                         return
-                    # From here on, weights and state must change together, so nothing may interrupt.
-                    with uninterrupted():
-                        self._move(t, probed)
-                        yield Pending(False, self._report(t, probed))
-                        # Only now, since the optimizer may have raised.
-                        probed.commit(None)
-                        self._state.charge(probed.samples, probed.oracle)
-                        self._state.t = t
-                        transaction.commit()
+                    yield from self._move_and_commit(t, probed, transaction)
                 # Outside the transaction, because a warning turned into an error must not undo a step that was taken.
-                self._engine.after_step(self._state.t, stacklevel)
+                self._engine.after_step(t, stacklevel)
         finally:
             self._is_pending = False
             torch.clear_autocast_cache()  # half-precision copies of w_t are stale once the weights have moved
-
-    def _check_idle(self) -> None:
-        if self._is_pending:
-            raise RuntimeError("a step is pending: leave its `with solver.gradient(...)` block before the next one")
 
     def _estimate_or_skip(
         self, t: int, data: tuple[Any, ...], chunk: int | None, transaction: Transaction
@@ -370,11 +227,7 @@ class Solver:
         meeting = self._evaluator.meeting
         meeting.set_out(t, self._engine.join)
         try:
-            self._evaluator.check_trained()
-            check_rates(self.optimizer)
-            data = tuple(as_batch(item) for item in data)
-            before = self._begin(transaction)
-            request = Request(t, data, chunk, before, self._rates(t, data))
+            request = self._begin(t, data, chunk, transaction)
             with graph_kept(True):
                 return self._estimate(request, transaction)
         except NonFiniteError:  # every rank has heard of it
@@ -384,76 +237,114 @@ class Solver:
         except Exception as error:
             meeting.tell(error)
             raise
-        transaction.roll_back()
-        # The batch was drawn nevertheless, so it counts.
-        self.state.samples += self._engine.samples(request)
-        self.state.skipped += 1
+        self._skip(request, transaction)
         return None
 
+    def _begin(self, t: int, data: tuple[Any, ...], chunk: int | None, transaction: Transaction) -> Request:
+        """Check what may have changed since the last step, and let this one work on a fork of the state."""
+        self._evaluator.check_trained()
+        check_rates(self.optimizer)
+        data = tuple(as_batch(item) for item in data)
+        before = self._fork_state(transaction)
+        return Request(t, data, chunk, before, self._engine.rates(t, data))
+
     def _estimate(self, request: Request, transaction: Transaction) -> Probed:
-        """Probe, track and estimate. Afterwards z_t is in ``p.grad``, and nothing is stored yet."""
-        estimator = self.method.estimator
-        state = self._state
-        renewal = self._engine.prepare(request)
-        if renewal is not None:
-            state.charge(renewal.samples, Oracle(g=renewal.samples, j=renewal.samples))
-            # When v3 starts, z_0 is the full gradient, which it has just computed anyway.
-            if state.z is None:
-                state.z = copies(renewal.gradient)
-        weights = request.rates.weights(starts=estimator.remembers and state.z is None)
+        """Probe and track, then estimate: z_t is in ``p.grad`` afterwards, and nothing is stored yet."""
+        self._prepare(request)
+        starts = self.method.estimator.remembers and self._state.z is None
+        weights = request.rates.weights(starts=starts)
+        # Afterwards p.grad holds the gradients of all probes, weighted and added up, and ``probed`` the new u.
         probed = self._engine.probe(request, weights, transaction)
+        self._evaluator.check_foreign_parameters()
         self._make_z(weights, probed)
         return probed
 
-    def _make_z(self, k: Weights, probed: Probed) -> None:
+    def _prepare(self, request: Request) -> None:
+        """Take v3's full pass, if it is due."""
+        state = self._state
+        renewal = self._engine.prepare(request)
+        if renewal is None:
+            return
+        state.charge(renewal.samples, Oracle(g=renewal.samples, j=renewal.samples))
+        # When v3 starts, z_0 is the full gradient, which it has just computed anyway.
+        if state.z is None:
+            state.z = copies(renewal.gradient)
+
+    def _make_z(self, weights: Weights, probed: Probed) -> None:
         """Turn the weighted sum of gradients in ``p.grad`` into z_t, projected, or Nesterov's mixture."""
         evaluator = self._evaluator
-        state = self._state
-        evaluator.check_foreign_parameters()
-        # The weighted sum over all probes is one buffer, so one reduction over ranks is enough.
         grads = gradients(self.parameters)
-        finite_everywhere = True
-        if rank_and_world()[1] > 1:
-            evaluator.meeting.then(None)
-            finite_everywhere = bool(evaluator.average(grads, probed.finite()))
-        found = estimate(evaluator, grads, k, state.z, probed, self._bounds)
+        # The weighted sum over all probes is one buffer, so one reduction over ranks is enough.
+        finite_everywhere = evaluator.average_once(grads, probed.finite)
+        found = estimate(evaluator, grads, weights, self._state.z, probed, self._bounds)
         # One wait for the device for everything that has to be finite.
         if not (evaluator.all_finite([*grads, *probed.seen, *found.norms]) and finite_everywhere):
             raise nonfinite_everywhere(probed.blame)
         if self.method.estimator.remembers:
             # A copy beside the old one, before the optimizer, which may write into p.grad.
-            state.z = copies(grads)
-        mix(evaluator, found, k, self._bounds)
+            self._state.z = copies(grads)
+        mix(evaluator, found, weights, self._bounds)
 
-    def _rates(self, t: int, data: tuple[Any, ...]) -> Rates:
-        """The numbers of step t; on an accelerator those of schedules as a captured step has them, to the last bit."""
-        plain = Rates(self.method, t, getattr(data[0], "large", None))
-        if self.device.type == "cpu" or not varies(self.method) or not fits_device(self.method):
-            return plain
-        ratio = self._engine.ratio(data)
-        if ratio is None:
-            return plain
-        row = torch.tensor(step_numbers(self.method, t, ratio, plain.large), dtype=torch.float64)
-        return plain._replace(on_device=split_numbers(self.method, row.to(self.device)))
+    def _move_and_commit(self, t: int, probed: Probed, transaction: Transaction) -> Iterator[Pending]:
+        """Let the weights move, while this yields, and the state with them: so nothing may interrupt."""
+        with uninterrupted():
+            self._keep_iterate(t, probed)
+            if self.normalize:
+                self._state.norm = divide_by_norm(self._evaluator, gradients(self.parameters))
+            yield Pending(False, self._report(t, probed))
+            # Only now, since the optimizer may have raised.
+            probed.commit(None)
+            self._state.charge(probed.samples, probed.oracle)
+            self._state.t = t
+            transaction.commit()
 
-    def _move(self, t: int, probed: Probed) -> None:
-        """Do what must happen just before the weights move: keep w_t as w_{t-1}, and offer w_t to the reservoir."""
-        state = self._state
+    def _keep_iterate(self, t: int, probed: Probed) -> None:
+        """Keep w_t as w_{t-1}, and offer it to the reservoir, before the weights move."""
         self._engine.keep_weights(probed.weights)
-        if state.reservoir is not None:
-            state.reservoir.offer(self.objective, t)
-        if self.normalize:
-            state.norm = divide_by_norm(self._evaluator, gradients(self.parameters))
+        if self._state.reservoir is not None:
+            self._state.reservoir.offer(self.objective, t)
 
     def _report(self, t: int, probed: Probed) -> Report:
-        state = self._state
-        oracle = Oracle(state.g_calls, state.j_calls, state.jvp_calls).plus(probed.oracle)
-        counts = Counts(t, state.samples + probed.samples, oracle, skipped=False)
+        """The report as of the step's end."""
+        before = self._state.counts()
+        counts = Counts(t, before.samples + probed.samples, before.oracle.plus(probed.oracle), skipped=False)
         return report_of(counts, f=probed.f, u=probed.u, g=probed.g)
 
-    # ------------------------------------------------------------------ failing without a trace
+    def _skip(self, request: Request, transaction: Transaction) -> None:
+        transaction.roll_back()
+        # The batch was drawn nevertheless, so it counts.
+        self._state.samples += self._engine.samples(request)
+        self._state.skipped += 1
 
-    def _begin(self, transaction: Transaction) -> Snapshot:
+    # ------------------------------------------------------------------ the state, and failing without a trace
+
+    def _first_state(self, z0: float | Sequence[Tensor] | None, seed: int) -> SolverState:
+        state = SolverState(self._engine.state)
+        if z0 is not None and self.method.estimator.remembers:
+            state.z = start_z(z0, self.parameters)
+        if self.keep is Keep.UNIFORM:
+            state.reservoir = Reservoir.seeded(seed)
+        return state
+
+    @property
+    def state(self) -> SolverState:
+        """Everything carried between steps. The engine's part is the engine's own record."""
+        self._catch_up()
+        return self._state
+
+    @state.setter
+    def state(self, state: SolverState) -> None:
+        self._set_state(state)
+
+    def _set_state(self, state: SolverState) -> None:
+        self._state = state
+        self._engine.state = state.engine
+
+    def _check_idle(self) -> None:
+        if self._is_pending:
+            raise RuntimeError("a step is pending: leave its `with solver.gradient(...)` block before the next one")
+
+    def _fork_state(self, transaction: Transaction) -> Snapshot:
         """Let the step work on a fork of the state; if it fails, everything is restored."""
         torch.clear_autocast_cache()  # the weights have moved since its half-precision copies were made
         before = self._state
@@ -462,15 +353,65 @@ class Solver:
         # Otherwise the old p.grad is not needed, and keeping it would cost as much memory as the model.
         if not self.method.estimator.remembers:  # then z is nowhere else
             grads = [p.grad for p in self.parameters]
-        transaction.on_failure(self._put_back, before, grads, snapshot)
-        self.state = fork(before)
+        transaction.on_failure(self._restore, before, grads, snapshot)
+        self._set_state(fork(before))
         return snapshot
 
-    def _put_back(self, before: SolverState, grads: list[Any], snapshot: Snapshot) -> None:
-        self.state = before
+    def _restore(self, before: SolverState, grads: list[Any], snapshot: Snapshot) -> None:
+        self._set_state(before)
         for p, gradient in zip(self.parameters, grads, strict=True):
             p.grad = gradient
         self._evaluator.module_state.restore(snapshot)
+
+    # ------------------------------------------------------------------ captured steps
+
+    def _works(self) -> Works:
+        """What captured steps need of the solver."""
+        return Works(
+            evaluator=self._evaluator,
+            engine=self._engine,
+            optimizer=self.optimizer,
+            bounds=self._bounds,
+            skips=self.nonfinite is NonFinite.SKIP,
+            read=lambda: self._state,
+            write=self._set_state,
+        )
+
+    def _replay_eagerly(self, data: tuple[Any, ...]) -> None:
+        """Run a step that was not finite when it was replayed again eagerly, so that the error names its blocks."""
+        nonfinite = self._nonfinite
+        self._nonfinite = NonFinite.RAISE
+        try:
+            with contextlib.suppress(_Dropped), self._gradient(data, None, stacklevel=5):
+                raise _Dropped
+        finally:
+            self._nonfinite = nonfinite
+
+    def _catch_up(self) -> None:
+        """Let the host catch up with captured steps."""
+        if self._capture is not None and not self._is_pending:
+            self._capture.look()
+
+    def wait(self) -> None:
+        """Wait until every captured step so far has run, and check the outcome.
+
+        Raises:
+            NonFiniteError: if a step was not finite. The solver is then as it was before that step.
+        """
+        self._catch_up()
+
+    def _counts(self) -> Counts:
+        """The counts so far. Captured steps count as taken, unless steps may be skipped."""
+        if self._capture is not None and not self._is_pending:
+            return self._capture.counts()
+        return self._state.counts()
+
+    @property
+    def eager_because(self) -> str | None:
+        """Why steps run eagerly although ``capture`` asked for graphs; None if they do not, or if nothing asked."""
+        if self._capture is None:
+            return None
+        return self._capture.reason
 
     # ------------------------------------------------------------------ data
 
@@ -506,32 +447,7 @@ class Solver:
             loader.hand_out_pending()
         return loader
 
-    # ------------------------------------------------------------------ reading it
-
-    @property
-    def state(self) -> SolverState:
-        """Everything carried between steps. The engine's part is the engine's own record."""
-        self._look()
-        return self._state
-
-    @state.setter
-    def state(self, state: SolverState) -> None:
-        self._set_state(state)
-
-    def _set_state(self, state: SolverState) -> None:
-        self._state = state
-        self._engine.state = state.engine
-
-    def _look(self) -> None:
-        """Let the host catch up with captured steps."""
-        if self._capture is not None and not self._is_pending:
-            self._capture.look()
-
-    def _counts(self) -> Counts:
-        """The counts so far. Captured steps count as taken, unless steps may be skipped."""
-        if self._capture is not None and not self._is_pending:
-            return self._capture.counts()
-        return self._state.counts()
+    # ------------------------------------------------------------------ settings
 
     @property
     def method(self) -> Method:
@@ -540,7 +456,7 @@ class Solver:
 
     @method.setter
     def method(self, method: Method) -> None:
-        self._look()  # pending steps belong to the old method
+        self._catch_up()  # pending steps belong to the old method
         self._engine.method = method
 
     @property
@@ -557,6 +473,13 @@ class Solver:
                 "another Solver"
             )
         self._nonfinite = chosen
+
+    def renew_reference(self) -> None:
+        """Renew the reference of a finite-sum method at the next step, whatever the period. A new stage does this."""
+        self._catch_up()
+        self._engine.renew_reference()
+
+    # ------------------------------------------------------------------ reading it
 
     @property
     def t(self) -> int:
@@ -588,13 +511,6 @@ class Solver:
         self.state.charge(samples, oracle)
 
     @property
-    def eager_because(self) -> str | None:
-        """Why steps run eagerly although ``capture`` asked for graphs; None if they do not, or if nothing asked."""
-        if self._capture is None:
-            return None
-        return self._capture.reason
-
-    @property
     def correction_share(self) -> float | None:
         """rho, the share of u's error that MSVR's correction causes; above 0.5 it does harm. None: not known."""
         watch = getattr(self.state.engine, "watch", None)
@@ -612,22 +528,14 @@ class Solver:
             return copies(z)  # captured steps write z in place
         if z is not None:
             return z
-        grads = self._gradients_as_z()
+        grads = z_in_gradients(self.method, self.t, self.parameters)
         if grads is None or self.state.norm is None:
             return grads
         return [gradient * self.state.norm for gradient in grads]
 
-    def _gradients_as_z(self) -> list[Tensor] | None:
-        """z of a plain estimator, as it lies in ``p.grad``."""
-        # The optimizer or the user may have cleared them since. Then there is no z to return.
-        grads = parts(p.grad for p in self.parameters if p.grad is not None)
-        if self.method.estimator.remembers or self.t == 0 or len(grads) < len(self.parameters):
-            return None
-        return grads
-
     def u(self) -> Tensor:
         """The rows u_t of this rank's blocks (m, dim). Rows of blocks that were never visited are zero."""
-        self._look()
+        self._catch_up()
         return self._engine.rows()
 
     def kept(self) -> dict[str, Tensor]:
@@ -648,38 +556,14 @@ class Solver:
         torch.clear_autocast_cache()  # the weights may have moved since its half-precision copies were made
         return self._engine.diagnose(full_pass, self.z, gradient)
 
-    def wait(self) -> None:
-        """Wait until every captured step so far has run, and check the outcome.
-
-        Raises:
-            NonFiniteError: if a step was not finite. The solver is then as it was before that step.
-        """
-        self._look()
-
-    def renew_reference(self) -> None:
-        """Renew the reference of a finite-sum method at the next step, whatever the period. A new stage does this."""
-        self._look()
-        self._engine.renew_reference()
-
     # ------------------------------------------------------------------ resuming
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that a resumed run needs, as plain values and tensors. Call it on every rank."""
         with together("to give its state"):
             self._check_idle()
-            self._look()
-        grads = self._gradients_as_z()
-        if grads is not None:
-            grads = [cloned(joined(gradient, p)) for gradient, p in zip(grads, self.parameters, strict=True)]
-        return {
-            "version": STATE_VERSION,
-            "of": self._identity(),
-            "state": save_record(self.state, self._place()),
-            "gradients": grads,
-            "objective": cloned(self.objective.state_dict()),
-            "optimizer": cloned(self.optimizer.state_dict()),
-            "random": gather_objects(self.randomness.state_dict()),
-        }
+            self._catch_up()
+        return save_solver(self)
 
     def check_state_dict(self, state: dict[str, Any]) -> None:
         """Raise if a state does not fit. Nothing is changed.
@@ -688,7 +572,7 @@ class Solver:
             state: what ``state_dict`` gave.
         """
         self._check_idle()
-        self._check(state, self._place())
+        check_saved(self, self._engine, state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load a saved state. One that does not fit is refused, and nothing is changed.
@@ -698,69 +582,27 @@ class Solver:
         """
         # Everything is checked before anything is changed.
         self.check_state_dict(state)
-        place = self._place()
-        self.objective.load_state_dict(spread_module_state(self.objective, state["objective"]))
-        self.optimizer.load_state_dict(self._spread_optimizer(state["optimizer"]))
-        self.state = load_record(self.state, state["state"], place)
-        self._engine.after_load()
-        grads = state["gradients"] or [None] * len(self.parameters)
-        for p, gradient in zip(self.parameters, grads, strict=True):
-            p.grad = None if gradient is None else spread(gradient.to(p.device, copy=True), p)
-        if place.rank < len(state["random"]):  # a new rank keeps its own random state
-            self.randomness.load_state_dict(state["random"][place.rank])
+        load_solver(self, self._engine, state)
 
-    def _check(self, state: Any, place: Placement) -> None:
-        if not isinstance(state, dict):
-            raise TypeError(f"the state must be a dict, got {type(state).__name__}")
-        if state.get("version") != STATE_VERSION:
-            raise ValueError(
-                f"the state has version {state.get('version')}, but this fcco reads version {STATE_VERSION}: states "
-                "of fcco 0.1 cannot be resumed"
-            )
-        wanted = ("of", "state", "gradients", "objective", "optimizer", "random")
-        missing = [name for name in wanted if name not in state]
-        if missing:
-            raise ValueError(f"the state is not one of a Solver: it lacks {', '.join(missing)}")
-        check_identity(self._identity(), state["of"])
-        check_module_state(self.objective, state["objective"])
-        check_record(self.state, state["state"], place)
-        self._engine.check_state(state["state"]["engine"])
-        check_optimizer_state(self.optimizer, state["optimizer"], self.parameters)
-        self._check_rest(state)
+    # ------------------------------------------------------------------ as an object
 
-    def _check_rest(self, state: dict[str, Any]) -> None:
-        grads = state["gradients"]
-        if grads is not None:
-            wanted = [tuple(p.shape) for p in self.parameters]
-            if not isinstance(grads, list) or [tuple(getattr(z, "shape", ())) for z in grads] != wanted:
-                raise ValueError(f"the state's gradients do not fit this solver's parameters, of shapes {wanted}")
-        random = state["random"]
-        if not isinstance(random, list) or not all(isinstance(part, dict) for part in random):
-            raise ValueError("the state's random must be a list of the ranks' random states")
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Its parts were given these when it was created, so a change would reach only some of them.
+        if name in _FIXED and name in self.__dict__:
+            raise AttributeError(f"{name} of a Solver is fixed when it is created; create another Solver")
+        super().__setattr__(name, value)
 
-    def _identity(self) -> dict[str, Any]:
-        return identity(self.objective, self.method, self.optimizer, self.keep)
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
 
-    def _place(self) -> Placement:
-        rank, world = rank_and_world()
-        return Placement(
-            rank=rank,
-            world=world,
-            num_blocks=self.objective.num_blocks,
-            device=self.device,
-            parameters=self.parameters,
-            module=self.objective,
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            "a Solver cannot be pickled: use fcco.save(path, solver=solver), or pickle solver.state_dict(), and load "
+            "that into a Solver made in the same way"
         )
-
-    def _spread_optimizer(self, state: dict[str, Any]) -> dict[str, Any]:
-        """A copy of the optimizer's state, since torch would use the tensors themselves, distributed over ranks."""
-        copied: dict[str, Any] = cloned(state)
-        places = [p for group in self.optimizer.param_groups for p in group["params"]]
-        for place, entries in copied["state"].items():
-            for name, value in entries.items():
-                if isinstance(value, Tensor):
-                    entries[name] = spread(value, places[place])
-        return copied
 
     def __repr__(self) -> str:
         objective = self.objective
@@ -770,16 +612,3 @@ class Solver:
 
 class _Dropped(Exception):
     """Ends a step that was run only to find its error."""
-
-
-def _full_pass_of(objective: Objective, method: Method, given: FullPass | None) -> FullPass | None:
-    """The given pass, or that of the objective's data. Raises if the method needs one and there is none."""
-    if given is not None:
-        if not callable(given):
-            raise TypeError(f"full_pass must be a function that returns an iterator, got {given!r}")
-        return given
-    if isinstance(objective, OverData):
-        return objective.full_pass
-    if method.finite_sum:
-        raise ValueError(f"full_pass must be given for {method.name}, which renews its reference from all data")
-    return None
