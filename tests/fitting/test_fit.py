@@ -461,7 +461,7 @@ def test_what_cannot_work_is_one_sentence(change: str, words: str) -> None:
     elif change == "metric":
         options["metric"] = "f1"
     elif change == "strings":
-        given = (x, ["yes" if label else "no" for label in y])
+        given = (x, ["sick" if label else "well" for label in y])
     elif change == "one array":
         given = x
     with pytest.raises((ValueError, TypeError), match=words) as caught:
