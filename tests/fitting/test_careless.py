@@ -293,7 +293,7 @@ def test_yes_and_no_and_a_part_of_one_kind_alone() -> None:
 
 def test_a_single_positive_is_counted() -> None:
     x, _ = rare(200)
-    with pytest.raises(ValueError, match=r"examples do not \(of all 200 there are 1 positive\): .* or validation=None"):
+    with pytest.raises(ValueError, match=r"examples do not \(positives among all 200: 1\): .* validation=None"):
         fit(net(), (x, (torch.arange(200) == 7).long()))
 
 

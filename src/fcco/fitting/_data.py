@@ -202,7 +202,7 @@ def _how_many(train: Points, valid: Points) -> str:
     if train.num_tasks != 1:
         return ""
     positives = int((train.y == 1).sum() + (valid.y == 1).sum())
-    return f" (of all {train.num_examples + valid.num_examples} there are {positives} positive)"
+    return f" (positives among all {train.num_examples + valid.num_examples}: {positives})"
 
 
 def _check_labelled(whole: Structure) -> None:
