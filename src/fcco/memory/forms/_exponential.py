@@ -36,6 +36,7 @@ from fcco.memory.forms._kernels import (
     weighted_sums,
 )
 from fcco.memory.forms._pairs_kernel import has_kernel, pair_sums
+from fcco.memory.forms._task_part import TaskPart, joined_values
 
 BUDGET = 1 << 16  # pairs of one piece on the CPU, for many tasks: as many as stay in its cache
 _LOG2E = math.log2(math.e)
@@ -70,54 +71,6 @@ class _PowerSums(NamedTuple):
     power_times_root: Tensor
     g: Tensor
     root_sums: Tensor
-
-
-@final
-@dataclass(frozen=True)
-class _Part:
-    """Some anchors of a few tasks.
-
-    Args:
-        edge: (A,) margin - s_a.
-        shift: (A, 1) less the largest exponent, as a power of 2.
-        task: (A,) which of the few tasks.
-    """
-
-    edge: Tensor
-    shift: Tensor
-    task: Tensor
-
-    def by_anchor(self, s: Tensor) -> Tensor:
-        """(A, P) of each anchor's task, from (T, P); (1, P) where there is one."""
-        if s.shape[0] == 1:
-            return s
-        return s.index_select(0, self.task)
-
-    def summed(self, x: Tensor, w: Tensor) -> Tensor:
-        """sum_p x_ap w_p (A, C), from x (A, P) and the tasks' weights (T, P, C)."""
-        if w.shape[0] == 1:
-            return weighted_sums(x, w[0])
-        return sums_of_rows(x, w.index_select(0, self.task))
-
-    def add_to_others(self, x: Tensor, factor: Tensor, total: Tensor) -> None:
-        """total_ctp += sum_a x_ap factor_ac over the anchors a of each task t, from (A, P) and (A, C), in place."""
-        if total.shape[1] == 1:
-            total[:, 0] += (x.T @ factor).T
-            return
-        for column, sums in zip(factor.unbind(1), total, strict=True):
-            weighted = x * column.unsqueeze(1)  # (A, P)
-            # Into a tensor of its own first: to add rows to a part of a larger one is slow.
-            by_task = torch.zeros_like(sums).index_add_(0, self.task, weighted)  # (T, P)
-            sums += by_task
-
-
-def joined_values(parts: list[OuterValues]) -> OuterValues:
-    """f and slopes one after another, the gradients of the objective's own parameters added up."""
-    gradients_of_parts = (part.param_gradients for part in parts)
-    gradients = [torch.stack(of_one).sum(0) for of_one in zip(*gradients_of_parts, strict=True)]
-    f = torch.cat([part.f for part in parts])
-    slope = torch.cat([part.slope for part in parts])
-    return OuterValues(f, slope, gradients)
 
 
 @final
@@ -174,7 +127,7 @@ class Exponential(Kernel):
         # Of all (task, draw) pairs the anchors alone, at the front of a list that has room for the most there can be.
         tasks, draws = asked.mask.shape
         is_anchor = asked.mask.flatten()  # (T K,)
-        place = torch.where(is_anchor, is_anchor.cumsum(0) - 1, asked.most)  # in the list, at its end those of no use
+        place = torch.where(is_anchor, is_anchor.cumsum(0) - 1, asked.most)  # the rest: one past the list's end
         pair = torch.arange(is_anchor.shape[0], device=is_anchor.device)
         listed = is_anchor.new_zeros(asked.most + 1, dtype=torch.int64).scatter_(0, place, pair)
         listed = listed[:-1]  # (M,)
@@ -221,7 +174,7 @@ class Exponential(Kernel):
         slope: list[Tensor] = []
         outer: list[OuterValues] = []
         for some, tasks, size in compared.pieces(2 * _budget(edge)):
-            part = _Part(edge[some], shift[some], anchors.task[some] - tasks.start)
+            part = TaskPart(edge[some], shift[some], anchors.task[some] - tasks.start)
             power_times_root, g, root_sums = self._part_sums(part, others.s[tasks, :size], others.w[tasks, :size])
             part_log_g, part_slope = self._log_and_slope(g, root_sums, part.shift)  # (A, C) each
             part_outer = weigh(some, part_log_g)
@@ -235,7 +188,7 @@ class Exponential(Kernel):
         by_example = torch.zeros_like(s.s).scatter(1, compared.index, by_other)  # (T, N)
         return WholeTable(torch.cat(log_g), torch.cat(slope), joined_values(outer), by_example)
 
-    def _part_sums(self, part: _Part, s: Tensor, w: Tensor) -> _PowerSums:
+    def _part_sums(self, part: TaskPart, s: Tensor, w: Tensor) -> _PowerSums:
         """The sums of some anchors (A, P) and (A, C), from scores (T, P) and weights (T, P, C) of their tasks."""
         root = self._root(part.by_anchor(s) + part.edge.unsqueeze(1))  # (A, P)
         return self._power_sums(root, part.shift, w, part.summed)
