@@ -39,10 +39,9 @@ class Curve:
         is_last_of_tied[:-1] = falling_scores[1:] != falling_scores[:-1]
         weight = weight[:, order]  # (R, n)
         is_positive = positive[order]  # (n,)
-        positive_weight = weight * is_positive
-        negative_weight = weight * ~is_positive
-        cumulative_positives = positive_weight.cumsum(1)[:, is_last_of_tied]
-        cumulative_negatives = negative_weight.cumsum(1)[:, is_last_of_tied]
+        # Thousands of rows of weights may be large: what is not read again gets no name that would keep it.
+        cumulative_positives = (weight * is_positive).cumsum(1)[:, is_last_of_tied]
+        cumulative_negatives = (weight * ~is_positive).cumsum(1)[:, is_last_of_tied]
         return cls(cumulative_positives, cumulative_negatives)
 
     @property
