@@ -235,6 +235,18 @@ class ExampleBlocksBase(Blocks):
         mine = is_owned_here(index)
         return index[mine], position[mine]
 
+    def with_own_weight(self, weight: Tensor, index: Tensor, position: Tensor, total: Tensor) -> Tensor:
+        """Weights (B, K) in which each block's own example counts w / W: it is there for certain, and stands for none.
+
+        Args:
+            weight: (B, K) of the others.
+            index: (B,) the blocks.
+            position: (B,) where each block's own example stands.
+            total: (B,) W, what the weights of each block's mean add up to.
+        """
+        own_weight = self.worth(self.block_example[index]) / total  # (B,)
+        return weight.scatter(1, position.unsqueeze(1), own_weight.unsqueeze(1))
+
     def _blocks_of_examples(self) -> Lists:
         """For each example the blocks that it is."""
         if not hasattr(self, "_found"):  # people's own batches alone need it

@@ -86,40 +86,47 @@ class PointBlocks(SlotBlocks):
         self.include_own_class = checks.flag("include_own_class", include_own_class)
         self.block_fraction = checks.fraction("block_fraction", block_fraction)
         self.num_tasks = self.tasks.number
-        self.own = Pool(self.tasks.positive, data.weight, self.tasks.used)
-        self.other = Pool(self.tasks.negative, data.weight, self.tasks.used)
-        if not positive:
-            self.own, self.other = self.other, self.own
-        self.total = self.other.total  # (T,) what the weights add up to that a mean runs over
+        positives = Pool(self.tasks.positive, data.weight, self.tasks.used)
+        negatives = Pool(self.tasks.negative, data.weight, self.tasks.used)
+        if positive:
+            self.same_class = positives  # the blocks' class
+            self.other_class = negatives
+        else:
+            self.same_class = negatives
+            self.other_class = positives
+        self.total = self.other_class.total  # (T,) what the weights add up to that a mean runs over
         if include_own_class:
-            self.total = self.own.total + self.other.total
+            self.total = self.same_class.total + self.other_class.total
         pairs = self._pairs()
         used = torch.isin(pairs.group, self.tasks.used)
         self.block_task = pairs.group[used]
         self.block_stratum = self.block_task
         self.block_example = pairs.flat[used]
         self.num_blocks = int(self.block_task.shape[0])
-        self.block_size = self.own.count[self.block_task]
+        self.block_size = self.same_class.count[self.block_task]
         self.block_weight = None
         if data.weight is not None:
-            mean = self.own.total / self.own.count  # (T,)
-            self.block_weight = data.weight[self.block_example] / mean[self.block_task]
+            mean_weight = self.same_class.total / self.same_class.count  # (T,)
+            self.block_weight = data.weight[self.block_example] / mean_weight[self.block_task]
         self.used = int(self.tasks.used.shape[0])
 
     def _pairs(self) -> Lists:
         """The examples of the blocks' class, a list per task."""
-        choice = self.own.choice
+        choice = self.same_class.choice
         if isinstance(choice, Lists):
             return choice
-        number = self.arange(self.num_tasks)
-        return Lists.where((self.tasks.y.unsqueeze(1) != number) & (self.tasks.y >= 0).unsqueeze(1))
+        # One-vs-rest, where the rest of each class is stored nowhere: y (N,) are class numbers, -1 where missing.
+        y = self.tasks.y.unsqueeze(1)  # (N, 1)
+        is_of_another_class = (y != self.arange(self.num_tasks)) & (y >= 0)  # (N, T)
+        return Lists.where(is_of_another_class)
 
     def strata(self) -> tuple[Tensor, ...]:
         """With one task the blocks' class and the other."""
         if self.used > 1:
             return super().strata()
-        own, other = self._at(self.tasks.used, self.arange(self.data.num_examples))
-        return own[0].nonzero()[:, 0], other[0].nonzero()[:, 0]
+        all_ids = self.arange(self.data.num_examples)
+        is_same_class, is_other_class = self._classes_at(self.tasks.used, all_ids)  # (1, N) each
+        return is_same_class[0].nonzero()[:, 0], is_other_class[0].nonzero()[:, 0]
 
     def positives_at(self, index: Tensor, id: Tensor) -> Tensor:
         return self.tasks.at(self.block_task[index], id)[0]
@@ -137,8 +144,9 @@ class PointBlocks(SlotBlocks):
 
     def batch_size_of(self, share: Share, samples: int) -> int:
         if self.used == 1:
-            return share.size + self._foreign(share) + min(samples, self.other.longest)
-        return share.size + min(self.used, share.size) * sum(self._slot_sizes(samples))
+            return share.size + self._foreign(share) + min(samples, self.other_class.longest)
+        slots = min(self.used, share.size)
+        return share.size + slots * sum(self._slot_sizes(samples))
 
     def _foreign(self, share: Share) -> int:
         """How many examples of other ranks' blocks a batch has."""
@@ -148,68 +156,74 @@ class PointBlocks(SlotBlocks):
 
     def _slot_sizes(self, samples: int) -> tuple[int, int]:
         """How many samples a task gets of the blocks' class and of the other."""
-        own = 0
+        of_same_class = 0
         if self.include_own_class:
-            own = positives_of(samples, self.block_fraction, least=2)
-        return min(own, self.own.longest), min(samples - own, self.other.longest)
+            of_same_class = positives_of(samples, self.block_fraction, least=2)
+        of_other_class = samples - of_same_class
+        return min(of_same_class, self.same_class.longest), min(of_other_class, self.other_class.longest)
 
     # ------------------------------------------------------------------ drawing
 
     def draw(self, index: Tensor, samples: int, share: Share, generator: torch.Generator) -> Batch:
         if self.used > 1:
             return self._draw_slots(index, samples, generator)
-        size = min(samples, self.other.longest)
-        place = choose_one(self.other.longest, size, generator)
-        other = self.other.choice.take(self.tasks.used, place.unsqueeze(0))[0]
-        foreign = share.draw_foreign(self._foreign(share), generator)
-        id = torch.cat([self.block_example[index], self.block_example[foreign], other])  # (K,)
+        size = min(samples, self.other_class.longest)
+        place = choose_one(self.other_class.longest, size, generator)
+        sample_id = self.other_class.choice.take(self.tasks.used, place.unsqueeze(0))[0]  # (size,)
+        foreign_blocks = share.draw_foreign(self._foreign(share), generator)
+        id = torch.cat([self.block_example[index], self.block_example[foreign_blocks], sample_id])  # (K,)
         if self.include_own_class:
-            weight = self._weigh_all(index, foreign, id, share)
+            weight = self._weigh_all(index, foreign_blocks, id, share)
         else:
-            weight = self.worth(id) * (self.other.longest / (size * self.total[self.tasks.used]))  # (K,)
+            scale = self.other_class.longest / (size * self.total[self.tasks.used])  # (1,)
+            weight = self.worth(id) * scale  # (K,)
             weight[: index.shape[0]] = 0.0  # the blocks' own class is not in the mean
-        return Batch(None, id, index, self.labels_at(id), self.arange(index.shape[0]), weight=weight)
+        block_pos = self.arange(index.shape[0])  # the blocks' own examples come first
+        return Batch(None, id, index, self.labels_at(id), block_pos, weight=weight)
 
-    def _weigh_all(self, index: Tensor, foreign: Tensor, id: Tensor, share: Share) -> Tensor:
-        """(B, K) for the mean over all labelled examples; of one task."""
+    def _weigh_all(self, index: Tensor, foreign_blocks: Tensor, id: Tensor, share: Share) -> Tensor:
+        """(B, K) for the mean over all labelled examples; of one task: w_k / W times how many examples k stands for."""
         blocks = index.shape[0]
-        others = id.shape[0] - blocks - foreign.shape[0]
-        worth = self.worth(id) / self.total[self.tasks.used]  # (K,) what each counts itself
-        scale = self.zeros(id.shape[0])  # how many it stands for
+        foreign = foreign_blocks.shape[0]
+        first_sample = blocks + foreign  # in id, after the blocks' own examples and those of other ranks' blocks
+        samples = id.shape[0] - first_sample
+        single_weight = self.worth(id) / self.total[self.tasks.used]  # (K,) of an example that stands for itself
+        stands_for = self.zeros(id.shape[0])
         if blocks > 1:
-            scale[:blocks] = (share.owned - 1) / (blocks - 1)
-        if foreign.shape[0]:
-            scale[blocks : blocks + foreign.shape[0]] = share.foreign / foreign.shape[0]
-        scale[blocks + foreign.shape[0] :] = self.other.longest / others
-        weight = (worth * scale).repeat(blocks, 1)
+            stands_for[:blocks] = (share.owned - 1) / (blocks - 1)
+        if foreign:
+            stands_for[blocks:first_sample] = share.foreign / foreign
+        stands_for[first_sample:] = self.other_class.longest / samples
+        weight = (single_weight * stands_for).repeat(blocks, 1)
         # A block's own example is in every batch with it, so it counts once and stands for nobody else.
-        weight.diagonal().copy_(worth[:blocks])
+        weight.diagonal().copy_(single_weight[:blocks])
         return weight
 
     def _draw_slots(self, index: Tensor, samples: int, generator: torch.Generator) -> Batch:
         blocks = index.shape[0]
-        task = self.block_task[index]
-        met, slot = self.slots(task, min(self.used, blocks))
+        task = self.block_task[index]  # (B,)
+        tasks_met, block_slot = self.slots(task, min(self.used, blocks))  # (slots,) and (B,)
         own_example = self.block_example[index]
+        own_weight = self.zeros(blocks, blocks)  # (B, B) what the blocks' own examples count for each other
+        if self.include_own_class:
+            own_weight = torch.diag(self.worth(own_example) / self.total[task])
         ids = [own_example]
-        weights = [torch.diag(self.worth(own_example) / self.total[task])]
-        if not self.include_own_class:
-            weights = [self.zeros(blocks, blocks)]
-        for pool, size in zip((self.own, self.other), self._slot_sizes(samples), strict=True):
+        weights = [own_weight]
+        for pool, size in zip((self.same_class, self.other_class), self._slot_sizes(samples), strict=True):
             if size == 0:
                 continue
-            id, real = pool.draw(met, size, generator)  # (slots, size)
-            theirs = id[slot]  # (B, size)
-            count = pool.count[task]
-            member = real[slot]
-            if pool is self.own:  # the own example is counted already
-                member = member & (theirs != own_example.unsqueeze(1))
+            slot_id, is_drawn = pool.draw(tasks_met, size, generator)  # (slots, size) each
+            sample_id = slot_id[block_slot]  # (B, size), those of the block's task
+            member = is_drawn[block_slot]
+            count = pool.count[task]  # (B,) how many the members stand for
+            if pool is self.same_class:  # the own example is counted already
+                member = member & (sample_id != own_example.unsqueeze(1))
                 count = count - 1
-            weight = spread(member, count, self.total[task], self.weight_at(theirs))
-            ids.append(id.flatten())
-            weights.append(self.into_slots(weight, slot, met.shape[0]))
-        id = torch.cat(ids)
-        weight = torch.cat(weights, 1)
+            weight = spread(member, count, self.total[task], self.weight_at(sample_id))
+            ids.append(slot_id.flatten())
+            weights.append(self.into_slots(weight, block_slot, tasks_met.shape[0]))
+        id = torch.cat(ids)  # (K,)
+        weight = torch.cat(weights, 1)  # (B, K)
         return Batch(None, id, index, self.labels_at(id), self.arange(blocks), weight=weight)
 
     # ------------------------------------------------------------------ passes and other people's batches
@@ -217,42 +231,48 @@ class PointBlocks(SlotBlocks):
     def chunks(self, blocks: Tensor, size: int) -> Iterator[Batch]:
         def weigh(index: Tensor, samples: Tensor) -> Tensor:
             task = self.block_task[index]
-            own, other = self._at(task, samples)
-            entering = other
+            is_same_class, is_other_class = self._classes_at(task, samples)  # (B, S) each
+            is_in_mean = is_other_class
             if self.include_own_class:
-                entering = own | other
-            return entering * (self.worth(samples) / self.total[task].unsqueeze(1))
+                is_in_mean = is_same_class | is_other_class
+            return is_in_mean * (self.worth(samples) / self.total[task].unsqueeze(1))
 
         return self.cross(blocks, self.compared(), size, weigh)
 
     def compared(self) -> Tensor:
         """The examples that some block's mean may run over, in growing order."""
-        every = self.arange(self.data.num_examples)
+        all_ids = self.arange(self.data.num_examples)
         if self.used == 1 and not self.include_own_class:
-            return every[self._at(self.tasks.used, every)[1][0]]
+            _, is_other_class = self._classes_at(self.tasks.used, all_ids)  # (1, N)
+            return all_ids[is_other_class[0]]
         if self.tasks.y.dim() == 1:
-            return every[self.tasks.y >= 0]
-        return every[~self.tasks.y[:, self.tasks.used].isnan().all(1)]
+            return all_ids[self.tasks.y >= 0]
+        has_no_label = self.tasks.y[:, self.tasks.used].isnan().all(1)
+        return all_ids[~has_no_label]
 
     def complete(self, batch: Batch, *, all_ranks: bool = False) -> Batch:
         id = batch.id.to(self.device)
         index, position = self.present_blocks(id, all_ranks)
-        own, other = self._at(self.block_task[index], id)
-        own = own & (id != self.block_example[index].unsqueeze(1))
-        enough = other.any(1)
+        is_same_class, is_other_class = self._classes_at(self.block_task[index], id)  # (B, K) each
+        is_another_example = id != self.block_example[index].unsqueeze(1)
+        same_class_others = is_same_class & is_another_example
+        has_enough = is_other_class.any(1)  # (B,)
         if self.include_own_class:
-            enough &= own.any(1) | (self.block_size[index] == 1)
-        index, position, own, other = kept(enough, index, position, own, other)
+            is_alone = self.block_size[index] == 1
+            has_enough &= same_class_others.any(1) | is_alone
+        index, position, same_class_others, is_other_class = kept(
+            has_enough, index, position, same_class_others, is_other_class
+        )
         task = self.block_task[index]
-        worth = self.weight_at(id)
-        weight = spread(other, self.other.count[task], self.total[task], worth)
+        total = self.total[task]
+        example_weight = self.weight_at(id)
+        weight = spread(is_other_class, self.other_class.count[task], total, example_weight)
         if self.include_own_class:
-            weight = weight + spread(own, self.own.count[task] - 1, self.total[task], worth)
-            mine = self.worth(self.block_example[index]) / self.total[task]
-            weight = weight.scatter(1, position.unsqueeze(1), mine.unsqueeze(1))
+            weight = weight + spread(same_class_others, self.same_class.count[task] - 1, total, example_weight)
+            weight = self.with_own_weight(weight, index, position, total)
         return self.completed(batch, index, position, None, weight)
 
-    def _at(self, task: Tensor, id: Tensor) -> tuple[Tensor, Tensor]:
+    def _classes_at(self, task: Tensor, id: Tensor) -> tuple[Tensor, Tensor]:
         """(B, K) bool twice: which examples are of the blocks' class, and which of the other, of the tasks (B,)."""
         positive, negative = self.tasks.at(task, id)
         if self.positive:

@@ -68,11 +68,12 @@ def without_empty(number: Tensor, names: tuple[Any, ...]) -> tuple[Tensor, tuple
 
 def check_whole(unit: Tensor, rows: Tensor, names: tuple[Any, ...], kind: str, what: str) -> None:
     """Refuse positions (n,) that hold a part of a unit alone (a query or a bag)."""
-    inside = unit[rows].bincount(minlength=len(names))
+    inside = unit[rows].bincount(minlength=len(names))  # how many of each unit the positions hold
     size = unit.bincount(minlength=len(names))
-    cut = ((inside > 0) & (inside < size)).nonzero()[:, 0].tolist()
-    if cut:
-        first = cut[0]
+    is_split = (inside > 0) & (inside < size)
+    split_units = is_split.nonzero()[:, 0].tolist()
+    if split_units:
+        first = split_units[0]
         raise ValueError(
             f"ids must not split a {kind}, but hold {int(inside[first])} of the {int(size[first])} {what} of "
             f"{kind} {names[first]!r}"
@@ -126,53 +127,53 @@ class QueryBlocks(SlotBlocks):
         self.block_weight = self.mean_one()
 
     def touched(self, id: Tensor) -> Tensor:
-        met = torch.zeros_like(self.query_size, dtype=torch.bool)
-        met[self.item_query[id]] = True
-        return met[self.block_query].nonzero()[:, 0]
+        is_touched = torch.zeros_like(self.query_size, dtype=torch.bool)  # (Q,)
+        is_touched[self.item_query[id]] = True
+        return is_touched[self.block_query].nonzero()[:, 0]
 
     def batch_size_of(self, share: Share, samples: int) -> int:
         return share.size + min(self.num_queries, share.size) * min(samples, self.pool.longest)
 
     def draw(self, index: Tensor, samples: int, share: Share, generator: torch.Generator) -> Batch:
         blocks = index.shape[0]
-        query = self.block_query[index]
-        met, slot = self.slots(query, min(self.num_queries, blocks))
-        id, real = self.pool.draw(met, min(samples, self.pool.longest), generator)  # (slots, size)
-        own = self.block_item[index]
-        theirs = id[slot]  # (B, size)
+        query = self.block_query[index]  # (B,)
+        queries_met, block_slot = self.slots(query, min(self.num_queries, blocks))  # (slots,) and (B,)
+        slot_id, is_drawn = self.pool.draw(queries_met, min(samples, self.pool.longest), generator)  # (slots, size)
+        own_item = self.block_item[index]
+        sample_id = slot_id[block_slot]  # (B, size), those of the block's query
         # The own item is in every batch with its block, so it must not stand for others.
-        member = real[slot] & (theirs != own.unsqueeze(1))
+        member = is_drawn[block_slot] & (sample_id != own_item.unsqueeze(1))
         total = self.query_weight[query]
-        others = spread(member, self.query_size[query] - 1, total, self.weight_at(theirs))
-        weight = torch.cat([torch.diag(self.worth(own) / total), self.into_slots(others, slot, met.shape[0])], 1)
-        every = torch.cat([own, id.flatten()])  # (K,)
-        return Batch(None, every, index, self.labels_at(every), self.arange(blocks), weight=weight)
+        own_weight = torch.diag(self.worth(own_item) / total)  # (B, B)
+        sample_weight = spread(member, self.query_size[query] - 1, total, self.weight_at(sample_id))
+        weight = torch.cat([own_weight, self.into_slots(sample_weight, block_slot, queries_met.shape[0])], 1)
+        id = torch.cat([own_item, slot_id.flatten()])  # (K,)
+        return Batch(None, id, index, self.labels_at(id), self.arange(blocks), weight=weight)
 
     def chunks(self, blocks: Tensor, size: int) -> Iterator[Batch]:
-        query, order = self.block_query[blocks].sort(stable=True)
+        growing_query, order = self.block_query[blocks].sort(stable=True)
         blocks = blocks[order]
 
         def weigh(index: Tensor, samples: Tensor) -> Tensor:
-            mine = self.block_query[index].unsqueeze(1)
-            return (self.item_query[samples] == mine) * (self.worth(samples) / self.query_weight[mine])
+            query = self.block_query[index].unsqueeze(1)  # (B, 1)
+            is_same_query = self.item_query[samples] == query
+            return is_same_query * (self.worth(samples) / self.query_weight[query])
 
         for samples in self.items.flat.split(size):  # by query, so that only the blocks of these queries matter
-            low = int(torch.searchsorted(query, self.item_query[samples[0]]))
-            high = int(torch.searchsorted(query, self.item_query[samples[-1]], right=True))
-            yield from self.cross(blocks[low:high], samples, size, weigh)
+            first = int(torch.searchsorted(growing_query, self.item_query[samples[0]]))
+            end = int(torch.searchsorted(growing_query, self.item_query[samples[-1]], right=True))
+            yield from self.cross(blocks[first:end], samples, size, weigh)
 
     def complete(self, batch: Batch, *, all_ranks: bool = False) -> Batch:
         id = batch.id.to(self.device)
         index, position = self.present_blocks(id, all_ranks)
-        own = self.block_item[index].unsqueeze(1)
-        # (B, K): which items present are of the block's query
-        same_query = self.item_query[id] == self.block_query[index].unsqueeze(1)
-        member = same_query & (id != own) & self.alive()[id]
-        size = self.query_size[self.block_query[index]]
-        enough = member.any(1) | (size == 1)
-        index, position, member, size = kept(enough, index, position, member, size)
+        own_item = self.block_item[index].unsqueeze(1)  # (B, 1)
+        is_same_query = self.item_query[id] == self.block_query[index].unsqueeze(1)  # (B, K)
+        member = is_same_query & (id != own_item) & self.alive()[id]
+        size = self.query_size[self.block_query[index]]  # (B,)
+        has_enough = member.any(1) | (size == 1)
+        index, position, member, size = kept(has_enough, index, position, member, size)
         total = self.query_weight[self.block_query[index]]
         weight = spread(member, size - 1, total, self.weight_at(id))
-        mine = self.worth(self.block_item[index]) / total
-        weight = weight.scatter(1, position.unsqueeze(1), mine.unsqueeze(1))
+        weight = self.with_own_weight(weight, index, position, total)
         return self.completed(batch, index, position, None, weight)

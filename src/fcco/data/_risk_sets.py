@@ -113,38 +113,41 @@ class RiskBlocks(ExampleBlocksBase):
         return share.size * min(samples, self.largest)
 
     def draw(self, index: Tensor, samples: int, share: Share, generator: torch.Generator) -> Batch:
-        others = self.risk_size[index] - 1  # (B,)
+        others = self.risk_size[index] - 1  # (B,) how many are at risk besides the subject itself
         wanted = min(samples, self.largest) - 1
-        own = self.block_place[index].unsqueeze(1)
-        place = choose(others, wanted, generator)  # (B, wanted), of those besides the subject itself
-        place = place + (place >= own)  # skip the subject itself
-        real = self.arange(wanted) < others.unsqueeze(1)
-        id = self.order[torch.cat([own, torch.where(real, place, own)], 1)]
+        own_place = self.block_place[index].unsqueeze(1)  # (B, 1)
+        place_among_others = choose(others, wanted, generator)  # (B, wanted)
+        place = place_among_others + (place_among_others >= own_place)  # skip the subject itself
+        is_drawn = self.arange(wanted) < others.unsqueeze(1)  # a small risk set has fewer than are wanted
+        place = torch.where(is_drawn, place, own_place)
+        id = self.order[torch.cat([own_place, place], 1)]  # (B, 1 + wanted)
         total = self.risk_weight[index]
-        drawn = spread(real, others, total, self.weight_at(id[:, 1:]))  # (B, wanted)
-        weight = torch.cat([(self.worth(id[:, 0]) / total).unsqueeze(1), drawn], 1)
-        serves = self.arange(index.shape[0])
-        block_pos = serves * (wanted + 1)  # each event's own subject comes first
+        own_weight = self.worth(id[:, 0]) / total  # (B,)
+        drawn_weight = spread(is_drawn, others, total, self.weight_at(id[:, 1:]))  # (B, wanted)
+        weight = torch.cat([own_weight.unsqueeze(1), drawn_weight], 1)
+        event_number = self.arange(index.shape[0])  # (B,)
+        block_pos = event_number * (wanted + 1)  # each event's own subject comes first
+        serves = event_number.unsqueeze(1).expand_as(id).flatten()
         flat = id.flatten()
-        serves = serves.unsqueeze(1).expand_as(id).flatten()
         return Batch(None, flat, index, self.labels_at(flat), block_pos, serves, weight.flatten())
 
     def chunks(self, blocks: Tensor, size: int) -> Iterator[Batch]:
         def weigh(index: Tensor, samples: Tensor) -> Tensor:
-            return self._at_risk(index, samples) * (self.worth(samples) / self.risk_weight[index].unsqueeze(1))
+            total = self.risk_weight[index].unsqueeze(1)  # (B, 1)
+            return self._at_risk(index, samples) * (self.worth(samples) / total)
 
         return self.cross(blocks, self.order, size, weigh)
 
     def complete(self, batch: Batch, *, all_ranks: bool = False) -> Batch:
         id = batch.id.to(self.device)
         index, position = self.present_blocks(id, all_ranks)
-        member = self._at_risk(index, id) & (id != self.block_item[index].unsqueeze(1)) & self.alive()[id]
-        enough = member.any(1) | (self.risk_size[index] == 1)
-        index, position, member = kept(enough, index, position, member)
+        is_another_subject = id != self.block_item[index].unsqueeze(1)  # (B, K)
+        member = self._at_risk(index, id) & is_another_subject & self.alive()[id]
+        has_enough = member.any(1) | (self.risk_size[index] == 1)
+        index, position, member = kept(has_enough, index, position, member)
         total = self.risk_weight[index]
         weight = spread(member, self.risk_size[index] - 1, total, self.weight_at(id))
-        mine = self.worth(self.block_item[index]) / total
-        weight = weight.scatter(1, position.unsqueeze(1), mine.unsqueeze(1))
+        weight = self.with_own_weight(weight, index, position, total)
         return self.completed(batch, index, position, None, weight)
 
     def _at_risk(self, index: Tensor, id: Tensor) -> Tensor:

@@ -83,7 +83,7 @@ class TaskBlocks(Blocks):
         self.positive_fraction = checks.fraction("positive_fraction", positive_fraction)
         self.positives = Pool(self.tasks.positive, data.weight, self.tasks.used)
         self.negatives = Pool(self.tasks.negative, data.weight, self.tasks.used)
-        self._alike: dict[tuple[int, ...], Tensor] = {}  # weights that no draw changes
+        self._equal_weights: dict[tuple[int, ...], Tensor] = {}  # (B, samples) by sizes: no draw changes them
 
     def positives_at(self, index: Tensor, id: Tensor) -> Tensor:
         return self.tasks.at(self.block_task[index], id)[0]
@@ -103,46 +103,49 @@ class TaskBlocks(Blocks):
     def draw(self, index: Tensor, samples: int, share: Share, generator: torch.Generator) -> Batch:
         task = self.block_task[index]
         sizes = self.sizes(samples)
-        if self._are_alike(sizes):
-            id, weight = self._draw_alike(task, sizes, generator)
+        if self._all_count_equally(sizes):
+            id, weight = self._draw_equal(task, sizes, generator)
         else:
-            id, weight = self._draw_unlike(task, sizes, generator)
+            id, weight = self._draw_unequal(task, sizes, generator)
         serves = self.arange(index.shape[0]).unsqueeze(1).expand_as(id).flatten()
         flat = id.flatten()
         return Batch(None, flat, index, self.labels_at(flat), serves=serves, weight=weight.flatten())
 
-    def _are_alike(self, sizes: tuple[int, int]) -> bool:
+    def _all_count_equally(self, sizes: tuple[int, int]) -> bool:
         """Whether every example drawn counts the same: no weights, and no task with fewer than are drawn."""
-        enough = sizes[0] <= self.positives.shortest and sizes[1] <= self.negatives.shortest
-        return enough and self.data.weight is None
+        positives, negatives = sizes
+        has_enough = positives <= self.positives.shortest and negatives <= self.negatives.shortest
+        return has_enough and self.data.weight is None
 
-    def _draw_alike(self, task: Tensor, sizes: tuple[int, int], generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def _draw_equal(self, task: Tensor, sizes: tuple[int, int], generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Ids (B, samples) and weights (B, samples) that are known before the draw."""
         positives = self.positives.draw_full(task, sizes[0], generator)
         negatives = self.negatives.draw_full(task, sizes[1], generator)
-        key = (task.shape[0], *sizes)
-        if key not in self._alike:
-            parts = [self.zeros(key[0], size) + 1.0 / size for size in sizes]
-            self._alike[key] = torch.cat(parts, 1)
-        return torch.cat([positives, negatives], 1), self._alike[key]
+        blocks = task.shape[0]
+        key = (blocks, *sizes)
+        if key not in self._equal_weights:
+            weight_by_class = [self.zeros(blocks, size) + 1.0 / size for size in sizes]
+            self._equal_weights[key] = torch.cat(weight_by_class, 1)
+        return torch.cat([positives, negatives], 1), self._equal_weights[key]
 
-    def _draw_unlike(self, task: Tensor, sizes: tuple[int, int], generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def _draw_unequal(self, task: Tensor, sizes: tuple[int, int], generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Ids (B, samples) and their weights (B, samples)."""
         ids: list[Tensor] = []
         weights: list[Tensor] = []
         for pool, size in zip((self.positives, self.negatives), sizes, strict=True):
-            id, real = pool.draw(task, size, generator)  # (B, size)
+            id, is_drawn = pool.draw(task, size, generator)  # (B, size) each
+            weight = spread(is_drawn, pool.count[task], pool.total[task], self.weight_at(id))
             ids.append(id)
-            weights.append(spread(real, pool.count[task], pool.total[task], self.weight_at(id)))
+            weights.append(weight)
         return torch.cat(ids, 1), torch.cat(weights, 1)
 
     def chunks(self, blocks: Tensor, size: int) -> Iterator[Batch]:
         task = self.block_task[blocks]
         for id in self.arange(self.data.num_examples).split(size):
-            positive, negative = self.tasks.at(task, id)
-            worth = self.worth(id)
-            weight = positive * (worth / self.positives.total[task].unsqueeze(1))
-            weight += negative * (worth / self.negatives.total[task].unsqueeze(1))
+            is_positive, is_negative = self.tasks.at(task, id)  # (B, K) each
+            example_weight = self.worth(id)
+            weight = is_positive * (example_weight / self.positives.total[task].unsqueeze(1))
+            weight += is_negative * (example_weight / self.negatives.total[task].unsqueeze(1))
             present = (weight != 0).any(1)  # a chunk may hold no labelled example of a task
             if bool(present.any()):
                 yield Batch(None, id, blocks[present], self.labels_at(id), weight=weight[present])
@@ -152,11 +155,11 @@ class TaskBlocks(Blocks):
         index = self.arange(self.num_blocks)
         if not all_ranks:
             index = index[is_owned_here(index)]
-        positive, negative = self.tasks.at(self.block_task[index], id)
-        enough = positive.any(1) & negative.any(1)
-        index, positive, negative = kept(enough, index, positive, negative)
+        is_positive, is_negative = self.tasks.at(self.block_task[index], id)  # (B, K) each
+        has_both = is_positive.any(1) & is_negative.any(1)
+        index, is_positive, is_negative = kept(has_both, index, is_positive, is_negative)
         task = self.block_task[index]
-        worth = self.weight_at(id)
-        weight = spread(positive, self.positives.count[task], self.positives.total[task], worth)
-        weight = weight + spread(negative, self.negatives.count[task], self.negatives.total[task], worth)
-        return self.completed(batch, index, None, None, weight)
+        example_weight = self.weight_at(id)
+        of_positives = spread(is_positive, self.positives.count[task], self.positives.total[task], example_weight)
+        of_negatives = spread(is_negative, self.negatives.count[task], self.negatives.total[task], example_weight)
+        return self.completed(batch, index, None, None, of_positives + of_negatives)

@@ -127,7 +127,7 @@ class Ranked:
         return values, order
 
     @functools.cached_property
-    def turned(self) -> Ranked:
+    def negated(self) -> Ranked:
         """Those of -s."""
         result = Ranked(-self.s)
         values, order = self.falling
