@@ -59,20 +59,6 @@ class _Chunk(NamedTuple):
     outside: Tensor | None
 
 
-class _PowerSums(NamedTuple):
-    """What a row sums, all less its largest exponent.
-
-    Args:
-        power_times_root: (..., P) of each pair.
-        g: (..., C) sum_o w_o power.
-        root_sums: (..., C) sum_o w_o power root.
-    """
-
-    power_times_root: Tensor
-    g: Tensor
-    root_sums: Tensor
-
-
 @final
 @dataclass(frozen=True)
 class Exponential(Kernel):
@@ -98,7 +84,8 @@ class Exponential(Kernel):
             chunks = self._task_chunks(edge, s, w, task)
         for chunk in chunks:
             chunk_shift = shift[chunk.which]
-            _, g, root_sums = self._power_sums(chunk.root, chunk_shift, chunk.w, sums_of_rows)
+            power_times_root, g = self._powers_and_g(chunk.root, chunk_shift, chunk.w, sums_of_rows)
+            root_sums = sums_of_rows(power_times_root, chunk.w)
             if chunk.outside is not None:
                 g += chunk.outside * chunk_shift.exp2()  # k = 1 outside of the hinge, and k' = 0
             log_g[chunk.which], slope[chunk.which] = self._log_and_slope(g, root_sums, chunk_shift)
@@ -144,8 +131,10 @@ class Exponential(Kernel):
         slope = []
         for tasks in _pieces(edge, edge.shape[1] * others.s.shape[1]):
             size = max(compared.count[tasks])  # of the others of these tasks
+            w = others.w[tasks, :size]
             root = self._root(edge[tasks].unsqueeze(2) + others.s[tasks, :size].unsqueeze(1))  # (T, K, P)
-            _, g, root_sums = self._power_sums(root, shift[tasks], others.w[tasks, :size], weighted_sums)
+            power_times_root, g = self._powers_and_g(root, shift[tasks], w, weighted_sums)
+            root_sums = weighted_sums(power_times_root, w)
             piece_log_g, piece_slope = self._log_and_slope(g, root_sums, shift[tasks])  # (T, K, C) each
             log_g.append(piece_log_g)
             slope.append(piece_slope)
@@ -175,7 +164,9 @@ class Exponential(Kernel):
         outer: list[OuterValues] = []
         for some, tasks, size in compared.pieces(2 * _budget(edge)):
             part = TaskPart(edge[some], shift[some], anchors.task[some] - tasks.start)
-            power_times_root, g, root_sums = self._part_sums(part, others.s[tasks, :size], others.w[tasks, :size])
+            part_w = others.w[tasks, :size]
+            power_times_root, g = self._powers_of_part(part, others.s[tasks, :size], part_w)  # (A, P) and (A, C)
+            root_sums = part.summed(power_times_root, part_w)
             part_log_g, part_slope = self._log_and_slope(g, root_sums, part.shift)  # (A, C) each
             part_outer = weigh(some, part_log_g)
             # The same pairs serve both ways: a pair's part in g is what it gets back, f' k' / g.
@@ -188,10 +179,10 @@ class Exponential(Kernel):
         by_example = torch.zeros_like(s.s).scatter(1, compared.index, by_other)  # (T, N)
         return WholeTable(torch.cat(log_g), torch.cat(slope), joined_values(outer), by_example)
 
-    def _part_sums(self, part: TaskPart, s: Tensor, w: Tensor) -> _PowerSums:
-        """The sums of some anchors (A, P) and (A, C), from scores (T, P) and weights (T, P, C) of their tasks."""
+    def _powers_of_part(self, part: TaskPart, s: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        """Powers times roots (A, P) and g (A, C) of some anchors; the roots are gone before the next sum is made."""
         root = self._root(part.by_anchor(s) + part.edge.unsqueeze(1))  # (A, P)
-        return self._power_sums(root, part.shift, w, part.summed)
+        return self._powers_and_g(root, part.shift, w, part.summed)
 
     def largest(self, others: Others, a: Tensor) -> Tensor:
         # log(w k) = log w + scale root^2, -inf where a class is empty
@@ -221,10 +212,10 @@ class Exponential(Kernel):
         power = self._power(root, shift)
         return power.mul_(root)
 
-    def _power_sums(
+    def _powers_and_g(
         self, root: Tensor, shift: Tensor, w: Tensor, summed: Callable[[Tensor, Tensor], Tensor]
-    ) -> _PowerSums:
-        """sum_o w_o power and sum_o w_o power root, with the terms of the latter.
+    ) -> tuple[Tensor, Tensor]:
+        """power root (..., P) of all pairs, and sum_o w_o power = g 2^shift (..., C).
 
         Args:
             root: (..., P).
@@ -235,7 +226,7 @@ class Exponential(Kernel):
         power = self._power(root, shift)
         g = summed(power, w)
         power_times_root = power.mul_(root)  # in place: of all tensors these are the largest
-        return _PowerSums(power_times_root, g, summed(power_times_root, w))
+        return power_times_root, g
 
     def _log_and_slope(self, g: Tensor, root_sums: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
         """log g and sum_o w_o k' / g = 2 scale sum_o w_o power root / sum_o w_o power; g and sums less the shift."""
