@@ -29,3 +29,9 @@ def test_copies_start_without_the_table():
     assert distinct.are(torch.arange(3))
     assert len(pickle.dumps(distinct)) < 1000
     assert not copy.deepcopy(distinct).are(torch.tensor([2, 2]))
+
+
+def test_numbers_of_another_size_are_taken_as_they_are():
+    distinct = Distinct(5)
+    assert distinct.are(torch.tensor([4, 1], dtype=torch.int32))
+    assert not distinct.are(torch.tensor([4, 4], dtype=torch.int32))

@@ -440,3 +440,21 @@ def test_forward_mode_of_a_center_alone():
             product = forward_ad.unpack_dual(node(outputs, a, forward_ad.make_dual(b, torch.ones_like(b)))).tangent
         wanted = torch.autograd.functional.jacobian(lambda b, node=node: node(outputs, a, b), b).sum(-1)
         assert torch.allclose(product, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
+def test_whole_queries_may_stand_in_any_order(order):
+    """Each block's slope goes to its own query, whichever comes first in the batch."""
+    length = 2
+    query = torch.arange(3).repeat_interleave(length)
+    data = Queries(torch.zeros(6, 1), query, torch.tensor([1, 0, 1, 0, 1, 0]))
+    objective = ListNet(nn.Linear(1, 1).double(), data)
+    items = torch.cat([length * q + torch.arange(length) for q in order])
+    batch = Batch(None, items, items, None, torch.arange(6))
+    h = normal(6).requires_grad_()
+    slope = normal(6, 1)
+    (gradient,) = torch.autograd.grad((objective.values(items, h, batch) * slope).sum(), h)
+    rows = h.view(3, length)
+    literal = (rows.unsqueeze(1) - rows.unsqueeze(2)).exp().mean(2).log().reshape(6, 1)
+    (wanted,) = torch.autograd.grad((literal * slope).sum(), h)
+    torch.testing.assert_close(gradient, wanted, rtol=1e-12, atol=1e-12)

@@ -30,8 +30,9 @@ class Distinct:
         self._place: Tensor | None = None  # 0, 1, ... of the last batch
 
     def are(self, numbers: Tensor) -> bool:
-        """Return whether these (K,) int64 are distinct; an accelerator has to wait for it."""
+        """Return whether these (K,) whole numbers are distinct; an accelerator has to wait for it."""
         count = numbers.shape[0]
+        numbers = numbers.long()
         if not numbers.is_cpu:
             return int(numbers.unique().numel()) == count
         table = self._table

@@ -148,6 +148,10 @@ class ListNet(QueryObjective):
         length = None
         if query.is_cpu and torch.equal(others + 1, size):  # an accelerator would have to wait for the answer
             length = common_length(group, count)
+        if length is not None:
+            # Numbered as they stand in the batch; `unique` numbers queries by their values.
+            group = torch.arange(query.shape[0]) // length
+            row = own // length
         shares = QueryShares(own, group, row, exact.reciprocal(), of_other, found.shape[0], length)
         if query.is_cpu and not torch.is_inference_mode_enabled():
             self._pattern.last = BatchPattern.of(query, size, own, dtype, shares)

@@ -55,8 +55,8 @@ class QueryShares(NamedTuple):
         of_own: (B,) how much its own item counts.
         of_other: (B,) how much each other one does.
         num_queries: Q.
-        length: how many items each query has, where they are all in the batch, the queries one after the other and of
-            one length; None: they are not.
+        length: how many items each query has, if they are all in the batch, the queries one after the other and of
+            one length; queries are then numbered in that order. None: they are not.
     """
 
     own: Tensor
