@@ -9,8 +9,8 @@ from torch import nn
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 from fcco._support.logs import ZERO
-from fcco.data import Batch, Queries
-from fcco.objectives import NDCG, ListNet
+from fcco.data import Batch, Points, Queries
+from fcco.objectives import NDCG, AveragePrecision, ListNet, PartialAUC, PNormPush
 from fcco.objectives._class_moments import Classes, ClassesByExample, ClassMoments, MomentsByExample
 from fcco.objectives._query_pairs import (
     ItemPairs,
@@ -458,3 +458,19 @@ def test_whole_queries_may_stand_in_any_order(order):
     literal = (rows.unsqueeze(1) - rows.unsqueeze(2)).exp().mean(2).log().reshape(6, 1)
     (wanted,) = torch.autograd.grad((literal * slope).sum(), h)
     torch.testing.assert_close(gradient, wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [AveragePrecision, PNormPush, PartialAUC])
+def test_a_batch_in_which_no_block_is_complete_has_no_values(kind):
+    data = Points(torch.zeros(6, 1), torch.tensor([1, 0, 0, 0, 0, 0]))
+    objective = kind(nn.Linear(1, 1), data)
+    batch = objective.complete(data.batch(torch.tensor([1, 2]), torch.zeros(2, 1)))
+    assert objective.outer(batch.index, objective.inner(batch.index, batch)).shape == (0,)
+
+
+@pytest.mark.parametrize("kind", [NDCG, ListNet])
+def test_a_batch_of_single_items_of_queries_has_no_values(kind):
+    data = Queries(torch.zeros(4, 1), torch.tensor([0, 0, 1, 1]), torch.tensor([1, 0, 1, 0]))
+    objective = kind(nn.Linear(1, 1), data)
+    batch = objective.complete(data.batch(torch.tensor([0, 2]), torch.zeros(2, 1)))
+    assert objective.outer(batch.index, objective.inner(batch.index, batch)).shape == (0,)

@@ -115,7 +115,7 @@ class LogSumExp(torch.autograd.Function):
 def log_or_zero(g: Tensor, log_scale: Tensor | float) -> Tensor:
     """log_scale + log g; :data:`ZERO`, with gradient 0, where g is 0."""
     # On an accelerator reading a number would make it wait.
-    if g.device.type == "cpu" and float(g.detach().amin()) > 0.0:
+    if g.device.type == "cpu" and g.numel() > 0 and float(g.detach().amin()) > 0.0:
         return g.log() + log_scale
     zero = g <= 0.0
     return (g.masked_fill(zero, 1.0).log() + log_scale).masked_fill(zero, ZERO)

@@ -117,8 +117,10 @@ def members_of(query: Tensor, wanted: Tensor, own: Tensor, most: int) -> Members
         query: (K,) of the items of the batch.
         wanted: (B,) of the blocks.
         own: (B,) where the block's own item stands.
-        most: the most places that pay; None is the answer where there are more.
+        most: the most places that pay; None is the answer where there are more, and where there are no blocks.
     """
+    if wanted.shape[0] == 0:
+        return None
     ordered, order = query.sort(stable=True)  # (K,)
     start = torch.searchsorted(ordered, wanted)  # (B,)
     count = torch.searchsorted(ordered, wanted, right=True) - start
