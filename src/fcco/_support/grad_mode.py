@@ -9,30 +9,8 @@ import torch
 
 
 @final
-class without_graph:
-    """Within the block no graph is made; as ``torch.no_grad()``, which takes four times as long to enter and leave.
-
-    Example:
-        >>> with without_graph():
-        ...     torch.is_grad_enabled()
-        False
-    """
-
-    __slots__ = ("_before",)
-
-    def __enter__(self) -> None:
-        self._before = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(False)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        torch._C._set_grad_enabled(self._before)
-
-
-@final
 class graph_kept:
-    """Within the block a graph is made where ``kept`` says so; as ``torch.set_grad_enabled(kept)``.
+    """Within the block a graph is made if ``kept`` says so; as ``torch.set_grad_enabled(kept)``.
 
     Args:
         kept: whether there is to be a graph.
@@ -56,3 +34,14 @@ class graph_kept:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         torch._C._set_grad_enabled(self._before)
+
+
+def without_graph() -> graph_kept:
+    """Within the block no graph is made; as ``torch.no_grad()``, which takes four times as long to enter and leave.
+
+    Example:
+        >>> with without_graph():
+        ...     torch.is_grad_enabled()
+        False
+    """
+    return graph_kept(False)

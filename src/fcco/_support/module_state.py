@@ -97,11 +97,15 @@ class Tree:
             self._places.append(part._modules)
             self._places.append(part._parameters)
         self._before = self._held()
+        self._sizes = self._sizes_now()
 
     def _held(self) -> list[Any]:
         return list(itertools.chain.from_iterable(map(dict.values, self._places)))
 
     def has_changed(self) -> bool:
         """Return whether anything was added, removed or replaced since; cheap enough for every step."""
-        now = self._held()
-        return len(now) != len(self._before) or not all(map(is_, now, self._before))
+        # Sizes as well: the same parts in another module are a change, too.
+        return self._sizes_now() != self._sizes or not all(map(is_, self._held(), self._before))
+
+    def _sizes_now(self) -> list[int]:
+        return list(map(len, self._places))

@@ -142,7 +142,7 @@ def read_labelled(
     Args:
         path: a .csv or .tsv (also .csv.gz, .csv.xz), .parquet or .npz file. A column that is there twice is refused.
         target: one column of classes, or several of 0, 1 and empty, which means missing. Two classes are one label,
-            whose positive is the larger number; words need `positive`, but for those like yes and no.
+            whose positive is the larger number; words need `positive`, except those like yes and no.
         drop: columns to leave out.
         positive: the class of a single target that counts as positive, against all others.
     """
@@ -236,7 +236,7 @@ def from_table(
         drop: columns to leave out. A feature that is not a finite number is an error that names its column.
         test_fraction: share of the rows put aside for test, of every class alike.
         seed: of that choice.
-        positive: the class of a single target that counts as positive, against all others; two words need it, but for
+        positive: the class of a single target that counts as positive, against all others; two words need it, except
             those like yes and no.
 
     Returns:
